@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use everbyte_media::{BLOCK_U64, BlockNo, Medium};
 
-use crate::alloc::{Allocator, BlockRun, Cells};
+use crate::alloc::{Allocator, BlockRun};
 use crate::format::Corrupt;
 use crate::health::Health;
 use crate::kind::{ClaimCollector, DoubleOwnership};
@@ -100,17 +100,12 @@ impl<M: Medium> Pool<M> {
                 walked = false;
                 continue;
             }
-            let cells = Cells::default();
             let free_before = owned.free_blocks();
-            let mut taker = ClaimCollector::new(&owned, &cells, volume.name());
+            let mut taker = ClaimCollector::new(&owned, volume.name());
             if let Err(corrupt) = taker.take_all(|claim| self.visit(volume, claim)) {
                 let clash = taker.into_clash().map(|clash| self.name_both(clash, &volumes));
                 report.note(Health::Damaged, clash.unwrap_or(corrupt));
                 walked = false;
-            } else if let Some(block) = cells.first_difference(&volume.cells) {
-                let what = "which of its cells are in use is not what the volume's words say";
-                report
-                    .note(Health::Damaged, format!("{block} of volume {}: {what}", volume.name()));
             } else {
                 let log_blocks = volume.descriptor().log_blocks();
                 let used = free_before - owned.free_blocks() - log_blocks;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use everbyte_media::{BLOCK_U64, BlockNo, Medium, PoolOffset};
 
-use crate::alloc::{Allocator, BlockRun, CellClaim, CellSize, Cells};
+use crate::alloc::{Allocator, BlockRun};
 use crate::format::{
     CHECKSUM_ROOT_AT, Corrupt, Descriptor, RO_COMPAT_CHECKSUMS, ROOT_AT, VolumeKind,
 };
@@ -83,36 +83,11 @@ impl std::fmt::Display for BlockUse {
     }
 }
 
-/// A part of the pool owned by a volume.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Part {
-    /// Adjacent blocks.
-    Blocks(BlockRun),
-    /// A cell. Its block is the volume's because of its cells, and is not claimed separately.
-    Cell {
-        /// Its address.
-        at: PoolOffset,
-        /// Its size.
-        size: CellSize,
-    },
-}
-
-impl Part {
-    /// Its address, and its length in bytes.
-    #[must_use]
-    pub fn bytes(self) -> (PoolOffset, u64) {
-        match self {
-            Self::Blocks(run) => (run.start.offset(), run.len * BLOCK_U64),
-            Self::Cell { at, size } => (at, size.bytes()),
-        }
-    }
-}
-
 /// An extent of the pool in use by a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UsedExtent {
-    /// The blocks or the cell.
-    pub part: Part,
+    /// The blocks.
+    pub run: BlockRun,
     /// Address of the word with its name.
     pub named_at: PoolOffset,
     /// Its use.
@@ -120,26 +95,10 @@ pub struct UsedExtent {
 }
 
 impl UsedExtent {
-    /// The blocks gained by the volume with this claim, in addition to those of earlier claims. `cells` are
-    /// the volume's earlier claimed cells, and become one more.
-    ///
-    /// # Errors
-    /// The cell cannot be, or has an owner already.
-    pub(crate) fn new_blocks(&self, cells: &Cells) -> Result<Option<BlockRun>, Corrupt> {
-        match self.part {
-            Part::Blocks(run) => Ok(Some(run)),
-            Part::Cell { at, size } => match cells.claim(at, size) {
-                CellClaim::First => Ok(Some(BlockRun { start: at.block(), len: 1 })),
-                CellClaim::Another => Ok(None),
-                CellClaim::DoubleOwnership => {
-                    let what = format!(
-                        "the cell of {} bytes at {at} cannot be, or has two owners",
-                        size.bytes()
-                    );
-                    Err(Corrupt::new("word that names a cell", self.named_at, what))
-                }
-            },
-        }
+    /// Its address, and its length in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> (PoolOffset, u64) {
+        (self.run.start.offset(), self.run.len * BLOCK_U64)
     }
 }
 
@@ -175,14 +134,8 @@ pub trait Kind<M: Medium>: Send + Sync {
         true
     }
 
-    /// Returns true if a volume with this descriptor uses cells. [`Kind::visit_cells`] is asked at every
-    /// opening then, because the free cells are not saved.
-    fn has_cells(&self, _descriptor: &Descriptor) -> bool {
-        false
-    }
-
-    /// Calls `claim` once for every run of blocks and every cell owned by the volume, nodes and tables
-    /// included, except the log.
+    /// Calls `claim` once for every run of blocks owned by the volume, nodes and tables included, except
+    /// the log.
     ///
     /// # Errors
     /// The first invalid structure in the map, or `claim`'s error.
@@ -192,21 +145,6 @@ pub trait Kind<M: Medium>: Send + Sync {
         view: &VolumeView<'_>,
         claim: &mut Claim<'_>,
     ) -> Result<(), Corrupt>;
-
-    /// Calls `claim` once for every cell owned by the volume, and perhaps for other extents; the caller
-    /// ignores those. Called with the free blocks known already, so it may skip structures without cells
-    /// below them.
-    ///
-    /// # Errors
-    /// As [`Kind::visit`].
-    fn visit_cells(
-        &self,
-        medium: &M,
-        view: &VolumeView<'_>,
-        claim: &mut Claim<'_>,
-    ) -> Result<(), Corrupt> {
-        self.visit(medium, view, claim)
-    }
 
     /// Checks the volume's structures against each other, beyond the ownership of blocks. Requires: no
     /// writer. Returns the problems, each as a text with the structure and its address.
@@ -270,23 +208,9 @@ impl<M: Medium> Kinds<M> {
         let known = self.known(view)?;
         let mut counted = counted(view, claim);
         if log.len > 0 {
-            let part = Part::Blocks(log);
-            counted(UsedExtent { part, named_at: view.root_at, holds: BlockUse::Log })?;
+            counted(UsedExtent { run: log, named_at: view.root_at, holds: BlockUse::Log })?;
         }
         known.visit(medium, view, &mut counted)
-    }
-
-    /// Visits the cells of the volume in `view`.
-    ///
-    /// # Errors
-    /// As [`Kinds::visit`].
-    pub(crate) fn visit_cells(
-        &self,
-        medium: &M,
-        view: &VolumeView<'_>,
-        claim: &mut Claim<'_>,
-    ) -> Result<(), Corrupt> {
-        self.known(view)?.visit_cells(medium, view, &mut counted(view, claim))
     }
 
     fn known(&self, view: &VolumeView<'_>) -> Result<&dyn Kind<M>, Corrupt> {
@@ -303,7 +227,7 @@ fn counted<'c>(
 ) -> impl FnMut(UsedExtent) -> Result<(), Corrupt> + 'c {
     let mut bytes_left = (view.data_end - view.data_start) * BLOCK_U64;
     move |extent| {
-        bytes_left = bytes_left.checked_sub(extent.part.bytes().1).ok_or_else(|| {
+        bytes_left = bytes_left.checked_sub(extent.bytes().1).ok_or_else(|| {
             let map = format!("map of volume {}", view.descriptor.name());
             Corrupt::new(map, extent.named_at, "it leads to more blocks than the pool has")
         })?;
@@ -319,22 +243,21 @@ pub(crate) fn unknown_kind(kind: VolumeKind) -> String {
 /// Most claims taken together.
 const PENDING_MAX: usize = 512;
 
-/// Takes a volume's claims from `alloc`, and cells from `cells`: a second owner is detected.
+/// Takes a volume's claims from `alloc`: a second owner is detected.
 ///
 /// Takes claims together if they are adjacent on the medium, as for most files.
 pub(crate) struct ClaimCollector<'a> {
     alloc: &'a Allocator,
-    cells: &'a Cells,
     volume: &'a str,
     /// Claims of adjacent blocks, ascending, and not taken yet.
-    pending: Vec<(UsedExtent, BlockRun)>,
+    pending: Vec<UsedExtent>,
     /// The claim of an owned part, and the resulting error.
     clash: Option<(UsedExtent, Corrupt)>,
 }
 
 impl<'a> ClaimCollector<'a> {
-    pub(crate) fn new(alloc: &'a Allocator, cells: &'a Cells, volume: &'a str) -> Self {
-        Self { alloc, cells, volume, pending: Vec::with_capacity(PENDING_MAX), clash: None }
+    pub(crate) fn new(alloc: &'a Allocator, volume: &'a str) -> Self {
+        Self { alloc, volume, pending: Vec::with_capacity(PENDING_MAX), clash: None }
     }
 
     /// Takes all claims of `visit`.
@@ -354,32 +277,24 @@ impl<'a> ClaimCollector<'a> {
     /// # Errors
     /// The part, or an earlier claim, has an owner already. The visit then ends.
     fn take(&mut self, extent: UsedExtent) -> Result<(), Corrupt> {
-        let run = match extent.new_blocks(self.cells) {
-            Ok(Some(run)) => run,
-            Ok(None) => return Ok(()),
-            Err(corrupt) => {
-                self.take_pending()?;
-                return Err(self.note_clash(extent, corrupt));
-            }
-        };
-        let end = self.pending.last().map(|(_, last)| last.start.0.saturating_add(last.len));
-        if end.is_some_and(|end| end != run.start.0) || self.pending.len() == PENDING_MAX {
+        let end = self.pending.last().map(|last| last.run.start.0.saturating_add(last.run.len));
+        if end.is_some_and(|end| end != extent.run.start.0) || self.pending.len() == PENDING_MAX {
             self.take_pending()?;
         }
-        self.pending.push((extent, run));
+        self.pending.push(extent);
         Ok(())
     }
 
     /// Takes the pending claims.
     fn take_pending(&mut self) -> Result<(), Corrupt> {
-        let Some((first, run)) = self.pending.first().copied() else { return Ok(()) };
-        let len = self.pending.iter().fold(0, |len: u64, (_, run)| len.saturating_add(run.len));
-        let all = BlockRun { start: run.start, len };
+        let Some(first) = self.pending.first().copied() else { return Ok(()) };
+        let len = self.pending.iter().fold(0, |len: u64, next| len.saturating_add(next.run.len));
+        let all = BlockRun { start: first.run.start, len };
         let mut taken = self.take_run(all, first.named_at);
         if taken.is_err() && self.pending.len() > 1 {
             // The allocator took nothing of the run. At least one of the claims has another owner.
-            for (extent, run) in std::mem::take(&mut self.pending) {
-                taken = self.take_run(run, extent.named_at);
+            for extent in std::mem::take(&mut self.pending) {
+                taken = self.take_run(extent.run, extent.named_at);
                 if let Err(corrupt) = taken {
                     return Err(self.note_clash(extent, corrupt));
                 }
@@ -426,10 +341,10 @@ impl DoubleOwnership {
         volume: &str,
         visit: impl FnOnce(&mut Claim<'_>) -> Result<(), Corrupt>,
     ) {
-        let (start, len) = self.second.part.bytes();
+        let (start, len) = self.second.bytes();
         // An incomplete walk of a map is a separate finding.
         let _partly = visit(&mut |extent| {
-            let (at, bytes) = extent.part.bytes();
+            let (at, bytes) = extent.bytes();
             let shares = at.0 < start.0 + len && start.0 < at.0 + bytes;
             if shares && extent.named_at != self.second.named_at && self.first.is_none() {
                 let owner = format!(
@@ -470,7 +385,7 @@ mod tests {
     struct Leads {
         number: u32,
         feature: u64,
-        to: Vec<Part>,
+        to: Vec<BlockRun>,
     }
 
     impl Kind<SimMedium> for Leads {
@@ -492,37 +407,33 @@ mod tests {
             view: &VolumeView<'_>,
             claim: &mut Claim<'_>,
         ) -> Result<(), Corrupt> {
-            for (part, word) in self.to.iter().zip(1..) {
+            for (run, word) in self.to.iter().zip(1..) {
                 let named_at = view.root_at.plus(8 * word);
-                claim(UsedExtent { part: *part, named_at, holds: BlockUse::Map })?;
+                claim(UsedExtent { run: *run, named_at, holds: BlockUse::Map })?;
             }
             Ok(())
         }
     }
 
-    fn kinds(number: u32, feature: u64, to: &[Part]) -> Kinds<SimMedium> {
+    fn kinds(number: u32, feature: u64, to: &[BlockRun]) -> Kinds<SimMedium> {
         Kinds::new([Arc::new(Leads { number, feature, to: to.to_vec() }) as _])
     }
 
-    fn blocks(start: u64, len: u64) -> Part {
-        Part::Blocks(BlockRun { start: BlockNo(start), len })
-    }
-
-    fn cell(at: u64, bytes: u64) -> Part {
-        Part::Cell { at: PoolOffset(at), size: CellSize::for_bytes(bytes).unwrap() }
+    fn blocks(start: u64, len: u64) -> BlockRun {
+        BlockRun { start: BlockNo(start), len }
     }
 
     /// Visits a volume with a log of 8 blocks from 10 on and a map to `to`, in a pool with the data blocks 10
     /// to 39, and takes the visited blocks from those. Returns the number of blocks left.
-    fn left_by(to: &[Part]) -> Result<u64, String> {
+    fn left_by(to: &[BlockRun]) -> Result<u64, String> {
         let mut descriptor = Descriptor::new_zeroed();
         (descriptor.kind, descriptor.name[0]) = (77, b'v');
         (descriptor.log_start, descriptor.lanes, descriptor.half_blocks) = (10, 1, 4);
-        let (alloc, cells) = (Allocator::new(64), Cells::default());
+        let alloc = Allocator::new(64);
         alloc.add(BlockRun { start: BlockNo(10), len: 30 }).unwrap();
         let view = VolumeView::new(&descriptor, PoolOffset(8192), 512, 10..40);
         let medium = SimMedium::new(BLOCK as u64);
-        let mut taker = ClaimCollector::new(&alloc, &cells, "v");
+        let mut taker = ClaimCollector::new(&alloc, "v");
         let visited = taker.take_all(|claim| kinds(77, 0, to).visit(&medium, &view, claim));
         let clash = taker.into_clash().map(|mut clash| {
             clash.look_in("v", |claim| kinds(77, 0, to).visit(&medium, &view, claim));
@@ -536,8 +447,6 @@ mod tests {
     fn owned_blocks_are_claimed_once() {
         assert_eq!(left_by(&[]), Ok(22), "the log");
         assert_eq!(left_by(&[blocks(18, 22)]), Ok(0));
-        let cells = [cell(20 << 12, 64), cell((20 << 12) + 64, 64), cell(21 << 12, 2048)];
-        assert_eq!(left_by(&cells), Ok(20));
         let taken = "belong to someone else already";
         let (log, word) = ("the log of volume v, named by the word at 0x20c0", "0x20c8");
         for (to, expected, owner) in [
@@ -545,11 +454,7 @@ mod tests {
             (&[blocks(9, 1)], taken, ""),
             (&[blocks(39, 2)], taken, ""),
             (&[blocks(20, 2), blocks(21, 1)], taken, word),
-            (&[cell(20 << 12, 64), blocks(20, 1)], taken, word),
-            (&[blocks(20, 1), cell((20 << 12) + 64, 64)], taken, word),
-            (&[cell(20 << 12, 64), cell(20 << 12, 64)], "has two owners", word),
-            (&[cell(20 << 12, 64), cell((20 << 12) + 128, 128)], "cannot be", ""),
-            (&[cell((20 << 12) + 64, 128)], "cannot be", ""),
+            (&[blocks(20, 1), blocks(20, 1)], taken, word),
         ] {
             let error = left_by(to).unwrap_err();
             assert!(error.contains(expected) && error.contains(owner), "{to:?}: {error}");

@@ -33,7 +33,7 @@
 //!   exclusive right to use a volume.
 //! - [`Batch`]: atomic changes of any size; [`Group`]: several requests as one atomic change.
 //! - [`Writer`], [`Committed`]: the undo log below batches, for changes of a few words.
-//! - [`alloc`]: the owners of blocks; cells, the parts of a block. [`PinnedBlocks`]: blocks with readers in
+//! - [`alloc`]: the owners of blocks. [`PinnedBlocks`]: blocks with readers in
 //!   place.
 //!
 //! To inspect bytes, or to test:
@@ -67,14 +67,14 @@ mod shared;
 pub mod sync;
 mod volume;
 
-pub use alloc::{BlockRun, CellSize};
+pub use alloc::BlockRun;
 pub use batch::{Batch, BatchOutcome, ChangeError, Fill, PlanConstraints, Savepoint};
 pub use check::CheckReport;
 pub use data_area::DataArea;
 pub use epoch::{PendingCheckpoint, WordGroup};
 pub use format::Corrupt;
 pub use health::Health;
-pub use kind::{BlockUse, Claim, Kind, Kinds, Part, UsedExtent, VolumeView};
+pub use kind::{BlockUse, Claim, Kind, Kinds, UsedExtent, VolumeView};
 pub use pool::{
     CheckpointTimer, DeletedVolume, LANES_DEFAULT, NewRoot, OpenOptions, Pool, PoolError, PoolInfo,
     RecoverySummary, THRESHOLD_LINES_DEFAULT, VOLUMES_MAX_DEFAULT, VolumeInfo, VolumeSpec,

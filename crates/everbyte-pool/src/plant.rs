@@ -61,10 +61,6 @@ pub enum Bug {
     LoggedTwice,
     /// A plan from before a full log is carried out unchanged after the checkpoint.
     StalePlan,
-    /// All cells of a block count as fresh once one of them was taken.
-    CellsFreshByBlock,
-    /// A freed cell is allocated again before the free is durable.
-    CellRefilledEarly,
     /// A freed run is available to others before the free is durable.
     RunFreedEarly,
     /// A batch rolled back to a savepoint keeps a later step.

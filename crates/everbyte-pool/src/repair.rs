@@ -12,7 +12,7 @@
 use everbyte_media::{BLOCK, BlockNo, Medium, PoolOffset};
 use zerocopy::IntoBytes;
 
-use crate::alloc::{Allocator, BlockRun, Cells};
+use crate::alloc::{Allocator, BlockRun};
 use crate::checkpoint_record::{COMPLETED, read_completed};
 use crate::format::{
     COMPLETED_A_AT, COMPLETED_B_AT, Corrupt, DESCRIPTOR_AT, Descriptor, STATE_AT,
@@ -237,8 +237,7 @@ fn free_by_maps<M: Medium>(
         let descriptor = read_descriptor(medium, sb, header)?;
         let size_bytes = read_size(medium, header)?;
         let view = VolumeView::new(&descriptor, header, size_bytes, sb.data_start..sb.size_blocks);
-        let cells = Cells::default();
-        let mut taker = ClaimCollector::new(&free, &cells, descriptor.name());
+        let mut taker = ClaimCollector::new(&free, descriptor.name());
         if let Err(error) = taker.take_all(|claim| kinds.visit(medium, &view, claim)) {
             return taker
                 .into_clash()

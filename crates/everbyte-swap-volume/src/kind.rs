@@ -5,7 +5,7 @@ use std::sync::Arc;
 use everbyte_media::Medium;
 use everbyte_pool::format::VolumeKind;
 use everbyte_pool::{
-    BlockRun, BlockUse, Claim, Corrupt, DataArea, Kind, Kinds, Part, UsedExtent, VolumeView,
+    BlockRun, BlockUse, Claim, Corrupt, DataArea, Kind, Kinds, UsedExtent, VolumeView,
 };
 
 use crate::table::{RUN_BLOCKS, RUN_BYTES, SWAP, Table};
@@ -44,13 +44,12 @@ impl<M: Medium> Kind<M> for SwapKind {
         let data = DataArea::new(view.data_start..view.data_end);
         let mut offset = 0;
         let (_, table) = Table::load(medium, &data, view.root_at, &mut |start, named_at| {
-            let part = Part::Blocks(BlockRun { start, len: RUN_BLOCKS });
-            claim(UsedExtent { part, named_at, holds: BlockUse::Data { offset } })?;
+            let run = BlockRun { start, len: RUN_BLOCKS };
+            claim(UsedExtent { run, named_at, holds: BlockUse::Data { offset } })?;
             offset += RUN_BYTES;
             Ok(())
         })?;
-        let part = Part::Blocks(table);
-        claim(UsedExtent { part, named_at: view.root_at, holds: BlockUse::Map })
+        claim(UsedExtent { run: table, named_at: view.root_at, holds: BlockUse::Map })
     }
 }
 

@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use everbyte_media::{Medium, PoolOffset};
-use everbyte_pool::{BlockRun, Claim, Corrupt, DataArea, Part, UsedExtent};
+use everbyte_pool::{BlockRun, Claim, Corrupt, DataArea, UsedExtent};
 
 use super::{EntryReader, data_use};
 use crate::address::LogicalBlock;
@@ -44,7 +44,7 @@ pub fn visit_first_entries<M: Medium>(
         let Some(entry) = entries.load(named_at)? else { continue };
         let run = BlockRun { start: entry.block, len: 1 };
         let holds = data_use(entry, block);
-        claim(UsedExtent { part: Part::Blocks(run), named_at, holds })?;
+        claim(UsedExtent { run, named_at, holds })?;
     }
     Ok(())
 }

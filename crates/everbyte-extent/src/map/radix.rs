@@ -8,7 +8,7 @@
 
 use everbyte_media::{BLOCK, BlockNo, Medium, PoolOffset};
 use everbyte_pool::format::Entry;
-use everbyte_pool::{Batch, BlockRun, BlockUse, Claim, Corrupt, Part, UsedExtent};
+use everbyte_pool::{Batch, BlockRun, BlockUse, Claim, Corrupt, UsedExtent};
 
 use super::{ENTRIES, EntryReader, data_use, root_entry, slot_at};
 use crate::address::LogicalBlock;
@@ -263,7 +263,7 @@ pub(super) fn visit<M: Medium>(
     let Some(root) = entries.load(root_at)? else { return Ok(()) };
     let height = height_of(root, "volume root", root_at)?;
     let run = BlockRun { start: root.block, len: 1 };
-    claim(UsedExtent { part: Part::Blocks(run), named_at: root_at, holds: BlockUse::Map })?;
+    claim(UsedExtent { run, named_at: root_at, holds: BlockUse::Map })?;
     visit_node(entries, Node { block: root.block, level: height, base: 0 }, claim)
 }
 
@@ -279,7 +279,7 @@ fn visit_node<M: Medium>(
             let holds =
                 if node.level > 1 { BlockUse::Map } else { data_use(entry, LogicalBlock(base)) };
             let run = BlockRun { start: entry.block, len: 1 };
-            claim(UsedExtent { part: Part::Blocks(run), named_at: at, holds })?;
+            claim(UsedExtent { run, named_at: at, holds })?;
             if node.level > 1 {
                 let below = Node { block: entry.block, level: node.level - 1, base };
                 visit_node(entries, below, claim)?;
@@ -297,7 +297,7 @@ pub(super) fn visit_slots<M: Medium>(
 ) -> Result<(), Corrupt> {
     each_slot_node(entries, root_at, &mut |named_at, entry| {
         let run = BlockRun { start: entry.block, len: 1 };
-        claim(UsedExtent { part: Part::Blocks(run), named_at, holds: BlockUse::Checksums })
+        claim(UsedExtent { run, named_at, holds: BlockUse::Checksums })
     })
 }
 

@@ -12,8 +12,8 @@ use everbyte_extent::{
 use everbyte_media::{BLOCK, BLOCK_U64, Medium, PoolOffset};
 use everbyte_pool::format::{Entry, VolumeKind, decode_word, encode_word};
 use everbyte_pool::{
-    BatchOutcome, BlockRun, BlockUse, Claim, Corrupt, Kind, Kinds, NewRoot, OpenOptions, Part,
-    Pool, PoolError, ScrubFinding, UsedExtent, Volume, VolumeHandle, VolumeSpec, VolumeView,
+    BatchOutcome, BlockRun, BlockUse, Claim, Corrupt, Kind, Kinds, NewRoot, OpenOptions, Pool,
+    PoolError, ScrubFinding, UsedExtent, Volume, VolumeHandle, VolumeSpec, VolumeView,
 };
 
 pub(crate) const PAIR: VolumeKind = VolumeKind(78);
@@ -72,11 +72,7 @@ impl<M: Medium> Kind<M> for PairKind {
         let root = Entry::decode(medium.load_word(view.root_at)).ok().flatten();
         let table = root.ok_or_else(|| wrong("it has no table"))?.block;
         let run = BlockRun { start: table, len: 1 };
-        claim(UsedExtent {
-            part: Part::Blocks(run),
-            named_at: view.root_at,
-            holds: BlockUse::Map,
-        })?;
+        claim(UsedExtent { run, named_at: view.root_at, holds: BlockUse::Map })?;
         let data = view.data_start..view.data_end;
         for which in BOTH {
             let size = decode_word(medium.load_word(size_at(table.offset(), which)));

@@ -11,7 +11,7 @@
 
 use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, LINE_U64, Medium, PoolOffset};
 use everbyte_pool::format::{decode_word, encode_word};
-use everbyte_pool::{Batch, BlockRun, BlockUse, Claim, Corrupt, Part, UsedExtent, check_readable};
+use everbyte_pool::{Batch, BlockRun, BlockUse, Claim, Corrupt, UsedExtent, check_readable};
 use zerocopy::IntoBytes;
 
 use crate::error::FsError;
@@ -151,7 +151,7 @@ impl Arena {
             if below.is_some_and(|below| below != number + 1) {
                 return Err(Corrupt::new(self.structure, trailer, "the run has a wrong number"));
             }
-            claim(UsedExtent { part: Part::Blocks(run), named_at, holds: BlockUse::Map })?;
+            claim(UsedExtent { run, named_at, holds: BlockUse::Map })?;
             all.push(NodeRun { start: run.start.offset(), bytes });
             (named_at, below) = (trailer.plus(PREVIOUS_RUN_AT), Some(number));
             next = self.run(reader, reader.medium.load_word(named_at), named_at)?;

@@ -5,7 +5,7 @@
 
 use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, Medium, PoolOffset};
 use everbyte_pool::format::Entry;
-use everbyte_pool::{Batch, BlockRun, BlockUse, Claim, Corrupt, Part, UsedExtent};
+use everbyte_pool::{Batch, BlockRun, BlockUse, Claim, Corrupt, UsedExtent};
 
 use crate::error::FsError;
 use crate::format::reader::Reader;
@@ -120,7 +120,7 @@ impl EntryRuns {
     pub(super) fn visit(&self, claim: &mut Claim<'_>) -> Result<(), Corrupt> {
         for &(start, named_at) in &self.runs {
             let run = BlockRun { start: start.block(), len: self.run_blocks };
-            claim(UsedExtent { part: Part::Blocks(run), named_at, holds: BlockUse::Map })?;
+            claim(UsedExtent { run, named_at, holds: BlockUse::Map })?;
         }
         Ok(())
     }

@@ -24,7 +24,7 @@ mod tree;
 mod window;
 
 use everbyte_media::{BLOCK_U64, BlockNo, Medium, PoolOffset, WINDOW_REGION_BYTES, Window};
-use everbyte_pool::{Batch, BlockRun, BlockUse, Claim, Corrupt, Part, UsedExtent};
+use everbyte_pool::{Batch, BlockRun, BlockUse, Claim, Corrupt, UsedExtent};
 
 use direct::DirectIndex;
 use entry_runs::{ENTRIES_MAX, EntryRuns};
@@ -94,8 +94,8 @@ pub(crate) trait TableIndex<M: Medium>: Send + Sync {
             let at = self.find(reader, table)?.ok_or_else(|| tables.missing(table))?;
             check_place(reader, at, tables.blocks)?;
             let run = BlockRun { start: at.block(), len: tables.blocks };
-            let (part, named_at) = (Part::Blocks(run), tables.counted_at);
-            claim(UsedExtent { part, named_at, holds: BlockUse::Map })?;
+            let named_at = tables.counted_at;
+            claim(UsedExtent { run, named_at, holds: BlockUse::Map })?;
         }
         Ok(())
     }

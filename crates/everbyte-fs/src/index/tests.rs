@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use everbyte_crash::SimMedium;
 use everbyte_media::BLOCK_U64;
 use everbyte_pool::format::encode_word;
-use everbyte_pool::{OpenOptions, Part, Pool, UsedExtent};
+use everbyte_pool::{OpenOptions, Pool, UsedExtent};
 use proptest::prelude::*;
 
 use super::link::Link;
@@ -80,7 +80,7 @@ impl BareIndex {
     fn visit(&self) -> Result<u64, Corrupt> {
         let mut blocks = 0;
         self.index.visit(self.fs.reader(), &mut |claimed: UsedExtent| {
-            let Part::Blocks(run) = claimed.part else { unreachable!("no index has cells") };
+            let run = claimed.run;
             blocks += run.len;
             assert!(blocks < MEDIUM_BYTES / BLOCK_U64, "a visit goes round in a circle");
             Ok(())
@@ -372,7 +372,7 @@ proptest! {
         let mut last = None;
         let mut collect = |claimed: UsedExtent| { last = Some(claimed); Ok(()) };
         alone.index.visit(alone.fs.reader(), &mut collect).unwrap();
-        let Part::Blocks(run) = last.unwrap().part else { unreachable!("no index has cells") };
+        let run = last.unwrap().run;
         places.extend((0..512 * run.len).map(|word| run.start.offset().plus(8 * word)));
         for (place, what, random) in damage {
             let at = places[usize::from(place) % places.len()];
@@ -421,7 +421,7 @@ fn damaged_window_word_is_an_error() {
         let mut blocks = 0;
         let reader = alone.fs.reader();
         alone.index.visit_tables(reader, tables(count), &mut |claimed: UsedExtent| {
-            let Part::Blocks(run) = claimed.part else { unreachable!("no index has cells") };
+            let run = claimed.run;
             blocks += run.len;
             Ok(())
         })?;

@@ -13,7 +13,7 @@ use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, Medium, PoolOffset, WINDOW_REGIO
 use everbyte_plant::planted;
 use everbyte_pool::format::Entry;
 use everbyte_pool::sync::Mutex;
-use everbyte_pool::{Batch, BlockRun, BlockUse, Claim, Corrupt, Part, UsedExtent};
+use everbyte_pool::{Batch, BlockRun, BlockUse, Claim, Corrupt, UsedExtent};
 
 use super::arena::reader_of;
 use super::entry_runs::EntryRuns;
@@ -208,7 +208,7 @@ impl<M: Medium> TableIndex<M> for WindowIndex {
                 return Err(self.corrupt(region, format!("it leads to {there}")));
             }
             if let (Some(run), Some(named_at)) = (run, self.regions.word_at(region)) {
-                claim(UsedExtent { part: Part::Blocks(run), named_at, holds: BlockUse::Map })?;
+                claim(UsedExtent { run, named_at, holds: BlockUse::Map })?;
             }
         }
         Ok(())

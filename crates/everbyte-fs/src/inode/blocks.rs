@@ -4,7 +4,7 @@ use std::fmt;
 
 use everbyte_extent::{self as extent, FirstEntries, MAP_CODE, visit_first_entries};
 use everbyte_media::{BLOCK_U64, BlockNo, Medium, PoolOffset};
-use everbyte_pool::{Batch, BlockRun, BlockUse, Claim, Corrupt, Part, UsedExtent};
+use everbyte_pool::{Batch, BlockRun, BlockUse, Claim, Corrupt, UsedExtent};
 use hashbrown::HashSet;
 
 use crate::dir::Dir;
@@ -24,8 +24,8 @@ pub(crate) fn visit_blocks<M: Medium>(
     claim: &mut Claim<'_>,
 ) -> Result<(), Corrupt> {
     let mut claim_one = |block, named_at| {
-        let part = Part::Blocks(BlockRun { start: block, len: 1 });
-        claim(UsedExtent { part, named_at, holds: BlockUse::Map })
+        let run = BlockRun { start: block, len: 1 };
+        claim(UsedExtent { run, named_at, holds: BlockUse::Map })
     };
     if let Some(block) = attributes_block(reader, edit.at, edit.words.get(Field::Attributes))? {
         claim_one(block, Field::Attributes.at(edit.at))?;
@@ -66,7 +66,7 @@ impl<'s> VisitedExtents<'s> {
     /// # Errors
     /// It is a node that was visited before, or more was visited than the pool has.
     pub(crate) fn note(&mut self, extent: &UsedExtent) -> Result<(), Corrupt> {
-        let (at, bytes) = extent.part.bytes();
+        let (at, bytes) = extent.bytes();
         if extent.holds == BlockUse::Map && !self.nodes.insert(at) {
             return Err(self.wrong(extent.named_at, &format!("it leads to {at} a second time")));
         }
@@ -81,7 +81,7 @@ impl<'s> VisitedExtents<'s> {
     }
 }
 
-/// Plans to free all blocks and cells of `inode` that `visit` reports. Reads no words of the batch.
+/// Plans to free all blocks of `inode` that `visit` reports. Reads no words of the batch.
 ///
 /// # Errors
 /// That of `visit`; a second visit of an extent; a free extent. Then the batch frees none of them.
@@ -90,14 +90,11 @@ pub(crate) fn give_all<M: Medium>(
     (reader, inode): (Reader<'_, M>, InodeNo),
     visit: impl FnOnce(&mut Claim<'_>) -> Result<(), Corrupt>,
 ) -> Result<(), Corrupt> {
-    let (mut runs, mut cells) = (Vec::new(), Vec::new());
+    let mut runs = Vec::new();
     let mut shown = VisitedExtents::new(reader, &inode);
     visit(&mut |extent| {
         shown.note(&extent)?;
-        match extent.part {
-            Part::Blocks(run) => runs.push((run, extent.named_at)),
-            Part::Cell { at, size } => cells.push((at, size)),
-        }
+        runs.push((extent.run, extent.named_at));
         Ok(())
     })?;
     // Adjacent blocks are freed as one run, in any order of the words that name them.
@@ -115,7 +112,6 @@ pub(crate) fn give_all<M: Medium>(
         return Err(shown.wrong(*named_at, &what));
     }
     batch.free_all(runs.iter().flat_map(|(run, _)| run.blocks()));
-    cells.into_iter().for_each(|(at, size)| batch.free_cell(at, size));
     Ok(())
 }
 

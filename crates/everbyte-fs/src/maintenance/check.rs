@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 
 use everbyte_media::{BLOCK_U64, Medium, PoolOffset};
-use everbyte_pool::{Corrupt, Part};
+use everbyte_pool::Corrupt;
 use hashbrown::HashMap;
 
 use crate::attributes::xattr_block::Xattrs;
@@ -334,12 +334,10 @@ fn count_blocks<M: Medium>(
     let (mut shown, mut blocks) = (VisitedExtents::new(reader, &inode), 0);
     visit_blocks(reader, &Edit::new(inode, at, *words), hash_key, &mut |used| {
         shown.note(&used)?;
-        let (at, bytes) = used.part.bytes();
+        let (at, bytes) = used.bytes();
         let more = || Corrupt::new(inode.to_string(), at, "inodes lead to more than the pool has");
         *bytes_left = bytes_left.checked_sub(bytes).ok_or_else(more)?;
-        if let Part::Blocks(run) = used.part {
-            blocks += run.len;
-        }
+        blocks += used.run.len;
         Ok(())
     })?;
     Ok(blocks)

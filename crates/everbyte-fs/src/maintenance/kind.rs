@@ -5,7 +5,7 @@ use std::sync::Arc;
 use everbyte_media::Medium;
 use everbyte_pool::format::VolumeKind;
 use everbyte_pool::{
-    BlockRun, BlockUse, Claim, Corrupt, DataArea, Kind, Kinds, Part, UsedExtent, VolumeView,
+    BlockRun, BlockUse, Claim, Corrupt, DataArea, Kind, Kinds, UsedExtent, VolumeView,
 };
 
 use crate::format::reader::Reader;
@@ -46,8 +46,8 @@ impl<M: Medium> Kind<M> for FsKind {
         let reader = Reader::new(medium, &data);
         let (superblock, at) = FsSuperblock::load(reader, view.root_at)?;
         check_map(view.descriptor.map, view.root_at)?;
-        let part = Part::Blocks(BlockRun { start: at.block(), len: 1 });
-        claim(UsedExtent { part, named_at: view.root_at, holds: BlockUse::Map })?;
+        let run = BlockRun { start: at.block(), len: 1 };
+        claim(UsedExtent { run, named_at: view.root_at, holds: BlockUse::Map })?;
         if FsSuperblock::tables_word(reader, at)? == 0 {
             // The file system was created and never opened.
             return Ok(());

@@ -2,8 +2,8 @@
 //!
 //! Users can work during a scrub: it holds the lock of one inode at a time.
 
-use everbyte_media::{BLOCK_U64, Medium};
-use everbyte_pool::{Corrupt, Part, ScrubReport, UsedExtent};
+use everbyte_media::Medium;
+use everbyte_pool::{Corrupt, ScrubReport, UsedExtent};
 use hashbrown::HashSet;
 
 use crate::dir::Dir;
@@ -141,10 +141,7 @@ impl<M: Medium> FileSystem<M> {
     }
 
     fn scrub_blocks(&self, report: &mut ScrubReport, used: &UsedExtent) {
-        let (at, len) = match used.part {
-            Part::Blocks(run) => (run.start.offset(), run.len * BLOCK_U64),
-            Part::Cell { at, size } => (at, size.bytes()),
-        };
+        let (at, len) = used.bytes();
         let structure = used.holds.to_string();
         report.read(self.medium(), Some(self.volume().name()), &structure, at, len);
     }

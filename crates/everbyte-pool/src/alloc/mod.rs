@@ -4,11 +4,6 @@
 //! volumes' blocks, or loaded from the map of a clean shutdown, and never consulted by recovery. Knows
 //! nothing of quarantine: a block passed to `free` may be allocated immediately.
 
-mod cells;
-
-pub use cells::CellSize;
-pub(crate) use cells::{CellClaim, Cells, SIZES};
-
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use everbyte_media::BlockNo;

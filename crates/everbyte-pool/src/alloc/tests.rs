@@ -1,8 +1,8 @@
-//! The allocator and the cells of a volume against models of plain sets.
+//! The allocator against a model of plain sets.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use everbyte_media::{BLOCK_U64, BlockNo, PoolOffset};
+use everbyte_media::BlockNo;
 use proptest::prelude::*;
 
 use super::*;
@@ -198,112 +198,4 @@ fn low_space_begins_below_a_tenth() {
     assert_eq!(alloc.alloc_batch(0, 64, &mut Vec::new()), 9);
     assert_eq!((alloc.alloc(), alloc.free_blocks()), (None, 0));
     assert_eq!(alloc.alloc_run(1), None);
-}
-
-#[test]
-fn cell_has_exact_lines() {
-    let lines = |bytes, at| CellSize::for_bytes(bytes).unwrap().lines(PoolOffset(at)).0;
-    assert_eq!(lines(64, 4096), 1);
-    assert_eq!(lines(64, 4096 + 4032), 1 << 63);
-    assert_eq!(lines(256, 8192 + 512), 0b1111 << 8);
-    assert_eq!(lines(2048, 2048), u64::MAX << 32);
-    let sizes: Vec<_> = CellSize::all().map(|size| (size.index(), size.bytes())).collect();
-    assert_eq!(sizes, [(0, 64), (1, 128), (2, 256), (3, 512), (4, 1024), (5, 2048)]);
-}
-
-/// The cells of a volume as a plain map: the size of each block's cells, and the used cells.
-#[derive(Default)]
-struct CellModel {
-    blocks: BTreeMap<u64, (CellSize, BTreeSet<u64>)>,
-}
-
-impl CellModel {
-    fn free_of(&self, block: u64) -> Vec<u64> {
-        let (size, used) = &self.blocks[&block];
-        let all = (0..BLOCK_U64 / size.bytes()).map(|cell| block * BLOCK_U64 + cell * size.bytes());
-        all.filter(|cell| !used.contains(cell)).collect()
-    }
-}
-
-#[derive(Clone, Debug)]
-enum CellStep {
-    Take(u64),
-    /// Frees a used cell, or a place without a used cell.
-    Give(prop::sample::Index),
-    Wrong(u64, u64),
-}
-
-fn any_cell_step() -> impl Strategy<Value = CellStep> {
-    let bytes = prop::sample::select(vec![64u64, 128, 256, 512, 1024, 2048]);
-    prop_oneof![
-        3 => bytes.clone().prop_map(CellStep::Take),
-        2 => any::<prop::sample::Index>().prop_map(CellStep::Give),
-        1 => (bytes, 0u64..8 * BLOCK_U64 / 64).prop_map(|(bytes, line)| CellStep::Wrong(bytes, line * 64)),
-    ]
-}
-
-proptest! {
-    /// Cells are taken as a lane takes them: all free cells of one block, or a new block.
-    #[test]
-    fn cells_are_unique_block_returns_with_last(
-        steps in prop::collection::vec(any_cell_step(), 1..120),
-    ) {
-        let (cells, mut model, mut next_block) = (Cells::default(), CellModel::default(), 1);
-        let mut in_use: Vec<(u64, CellSize)> = Vec::new();
-        for step in steps {
-            match step {
-                CellStep::Take(bytes) => {
-                    let size = CellSize::for_bytes(bytes).unwrap();
-                    let mut out = Vec::new();
-                    cells.take_some(size, &mut out);
-                    if out.is_empty() {
-                        let open = model.blocks.iter().find(|&(&block, &(has, _))| {
-                            has == size && !model.free_of(block).is_empty()
-                        });
-                        prop_assert!(open.is_none(), "a block has free cells: {:?}", open);
-                        cells.add(BlockNo(next_block), size, &mut out);
-                        model.blocks.insert(next_block, (size, BTreeSet::new()));
-                        next_block += 1;
-                    }
-                    let block = out[0].block().0;
-                    let taken: Vec<u64> = out.iter().rev().map(|at| at.0).collect();
-                    prop_assert_eq!(&taken, &model.free_of(block), "all of them, the lowest last");
-                    model.blocks.get_mut(&block).unwrap().1.extend(&taken);
-                    in_use.extend(taken.iter().map(|&at| (at, size)));
-                }
-                CellStep::Give(index) if !in_use.is_empty() => {
-                    let (at, size) = in_use.swap_remove(index.index(in_use.len()));
-                    let block = at / BLOCK_U64;
-                    let used = &mut model.blocks.get_mut(&block).unwrap().1;
-                    used.remove(&at);
-                    let is_last = used.is_empty();
-                    let given = cells.give(PoolOffset(at), size).unwrap();
-                    prop_assert_eq!(given, is_last.then_some(BlockNo(block)));
-                    if is_last {
-                        model.blocks.remove(&block);
-                    }
-                    let again = cells.give(PoolOffset(at), size).unwrap_err().to_string();
-                    prop_assert!(again.contains("not a cell in use"), "{}", again);
-                }
-                CellStep::Give(_) => {}
-                CellStep::Wrong(bytes, at) => {
-                    let size = CellSize::for_bytes(bytes).unwrap();
-                    if !in_use.contains(&(at, size)) {
-                        prop_assert!(cells.give(PoolOffset(at), size).is_err());
-                    }
-                }
-            }
-        }
-        // A recount from the used cells gives the same state.
-        let anew = Cells::default();
-        for &(at, size) in &in_use {
-            prop_assert_ne!(anew.claim(PoolOffset(at), size), CellClaim::DoubleOwnership);
-        }
-        prop_assert_eq!(cells.first_difference(&anew), None);
-        if let Some(&(at, size)) = in_use.first() {
-            let _block = cells.give(PoolOffset(at), size).unwrap();
-            prop_assert_eq!(cells.first_difference(&anew), Some(PoolOffset(at).block()));
-            prop_assert_eq!(anew.first_difference(&cells), Some(PoolOffset(at).block()));
-        }
-    }
 }

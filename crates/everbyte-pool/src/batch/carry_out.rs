@@ -136,7 +136,6 @@ impl<M: Medium> Batch<'_, '_, M> {
                 Step::Word { at, new, .. } => committed.store_word(at, new),
                 Step::Free(block) => committed.defer_free(block),
                 Step::FreeRun(run) => committed.defer_free_run(run),
-                Step::FreeCell(at, size) => committed.defer_free_cell(at, size),
                 _ => {}
             }
         }

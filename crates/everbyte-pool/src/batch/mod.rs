@@ -22,7 +22,7 @@ use everbyte_media::{BLOCK, BlockNo, LineMask, Medium, PoolOffset};
 use everbyte_plant::planted;
 use smallvec::SmallVec;
 
-use crate::alloc::{BlockRun, CellSize};
+use crate::alloc::BlockRun;
 use crate::plant::Bug;
 use crate::sync::{Mutex, MutexGuard};
 use crate::volume::{Volume, WriteError, Writer};
@@ -44,14 +44,10 @@ enum Step<'d> {
     Alloc(BlockNo),
     /// A run of blocks was allocated.
     AllocRun(BlockRun),
-    /// A cell was allocated.
-    AllocCell(PoolOffset, CellSize),
     /// A block is freed once nothing durable names it.
     Free(BlockNo),
     /// A run of blocks is freed once nothing durable names it.
     FreeRun(BlockRun),
-    /// A cell is freed once nothing durable names it.
-    FreeCell(PoolOffset, CellSize),
 }
 
 /// A fill of a whole block: the content of another block, or zeroes, with new bytes over it.
@@ -198,7 +194,6 @@ impl<'v, 'd, M: Medium> Batch<'v, 'd, M> {
             match step {
                 Step::Alloc(block) => self.writer.cancel_alloc(block),
                 Step::AllocRun(run) => self.writer.cancel_alloc_run(run),
-                Step::AllocCell(at, size) => self.writer.cancel_alloc_cell(at, size),
                 _ => {}
             }
         }
@@ -226,22 +221,9 @@ impl<'v, 'd, M: Medium> Batch<'v, 'd, M> {
         Some(run)
     }
 
-    /// Allocates a cell. The cell is fresh from now on even if its block is not. `None` if the pool is full.
-    /// Not within a group.
-    pub fn alloc_cell(&mut self, size: CellSize) -> Option<PoolOffset> {
-        let at = self.writer.alloc_cell(size)?;
-        self.steps.push(Step::AllocCell(at, size));
-        Some(at)
-    }
-
     /// Plans to free a run of [`Batch::alloc_run`]: it is free once nothing durable names it.
     pub fn free_run(&mut self, run: BlockRun) {
         self.steps.push(Step::FreeRun(run));
-    }
-
-    /// Plans to free a cell: it is free once nothing durable names it.
-    pub fn free_cell(&mut self, at: PoolOffset, size: CellSize) {
-        self.steps.push(Step::FreeCell(at, size));
     }
 
     /// Plans to free `block`: it is free once nothing durable names it.

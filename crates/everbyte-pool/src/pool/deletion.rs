@@ -19,7 +19,7 @@ use everbyte_plant::planted;
 
 use super::volumes::store_state;
 use super::{Pool, PoolError};
-use crate::alloc::{Allocator, BlockRun, Cells};
+use crate::alloc::{Allocator, BlockRun};
 use crate::format::{Corrupt, VolumeState};
 use crate::kind::unknown_kind;
 use crate::plant::Bug;
@@ -162,9 +162,9 @@ impl<M: Medium> Pool<M> {
     /// Walks the readable part of the map of `volume`.
     fn reached_from(&self, volume: &Volume<M>) -> Reached {
         let bounds = self.data_bounds();
-        let (blocks, cells) = (Allocator::new(bounds.end), Cells::default());
+        let blocks = Allocator::new(bounds.end);
         let complete = self.visit(volume, &mut |extent| {
-            let Some(run) = extent.new_blocks(&cells)? else { return Ok(()) };
+            let run = extent.run;
             let map = || format!("map of volume {}", volume.name());
             let is_inside = bounds.contains(&run.start.0) && run.len <= bounds.end - run.start.0;
             if !is_inside {
@@ -197,7 +197,7 @@ impl<M: Medium> Pool<M> {
         }
         let are_walked = others.iter().all(|other| {
             let walked = self.visit(other, &mut |extent| {
-                let (at, len) = extent.part.bytes();
+                let (at, len) = extent.bytes();
                 let end = at.0.saturating_add(len).div_ceil(BLOCK_U64);
                 take_each(blocks, at.block().0..end);
                 Ok(())

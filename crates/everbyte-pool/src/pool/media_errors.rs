@@ -18,7 +18,7 @@ impl<M: Medium> Pool<M> {
         for volume in self.volumes() {
             // An incomplete walk of a map is a separate finding; the rest of its blocks has no name.
             let _partly = self.visit(&volume, &mut |extent| {
-                let (start, len) = extent.part.bytes();
+                let (start, len) = extent.bytes();
                 for (bad, name) in ranges.iter().zip(&mut named) {
                     if bad.first_in(start, len).is_some() {
                         name.get_or_insert(format!("{} of volume {}", extent.holds, volume.name()));

@@ -24,7 +24,7 @@ use std::sync::{Arc, OnceLock};
 use everbyte_media::{BLOCK_U64, BlockNo, MediaError, Medium};
 use everbyte_plant::planted;
 
-use crate::alloc::{Allocator, BlockRun, Cells};
+use crate::alloc::{Allocator, BlockRun};
 use crate::format::{Corrupt, Superblock, VolumeKind};
 use crate::kind::{Kinds, VolumeView};
 use crate::persist::InFlight;
@@ -319,9 +319,9 @@ impl<M: Medium> Pool<M> {
 
     /// Walks the volume's map for its blocks, without its log.
     fn count_used_blocks(&self, volume: &Volume<M>) -> Result<u64, Corrupt> {
-        let (mut blocks, cells) = (0, Cells::default());
+        let mut blocks = 0;
         self.visit(volume, &mut |extent| {
-            blocks += extent.new_blocks(&cells)?.map_or(0, |run| run.len);
+            blocks += extent.run.len;
             Ok(())
         })?;
         Ok(blocks - volume.descriptor().log_blocks())

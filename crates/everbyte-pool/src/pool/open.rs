@@ -7,7 +7,7 @@ use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, Medium, PoolOffset};
 
 use super::descriptors::read_descriptor;
 use super::{Pool, PoolError, RecoverySummary};
-use crate::alloc::{Allocator, BlockRun, Cells};
+use crate::alloc::{Allocator, BlockRun};
 use crate::checkpoint_record::{damaged_copy, read_completed};
 use crate::checkpoint_signal::CheckpointSignal;
 use crate::data_area::DataArea;
@@ -38,14 +38,13 @@ struct Found {
     descriptor: Descriptor,
     completed: u64,
     read_only: Option<String>,
-    cells: Cells,
     /// Blocks in use, without the log, if known.
     used_blocks: Option<u64>,
 }
 
 impl Found {
     fn new(slot: u64, descriptor: Descriptor, completed: u64, read_only: Option<String>) -> Self {
-        Self { slot, descriptor, completed, read_only, cells: Cells::default(), used_blocks: None }
+        Self { slot, descriptor, completed, read_only, used_blocks: None }
     }
 }
 
@@ -80,7 +79,6 @@ impl<M: Medium> Pool<M> {
         let mut alloc = allocator(capacity(options, medium.len()), &sb);
         if load_if_clean(&*medium, &sb, &mut alloc, &mut summary) {
             space_unknown = None;
-            find_cells(&*medium, &sb, &mut found, &kinds, &mut summary);
         } else if space_unknown.is_none() {
             // The clean shutdown's counts of volumes are not valid either.
             found.iter_mut().for_each(|volume| volume.used_blocks = None);
@@ -202,7 +200,6 @@ fn open_volumes<M: Medium>(
             at,
             volume.descriptor,
             kind,
-            volume.cells,
             volume.completed,
             volume.read_only,
         ));
@@ -384,7 +381,7 @@ fn rebuild<M: Medium>(
     for index in 0..found.len() {
         let volume = &found[index];
         let free_before = alloc.free_blocks();
-        let mut taker = ClaimCollector::new(alloc, &volume.cells, volume.descriptor.name());
+        let mut taker = ClaimCollector::new(alloc, volume.descriptor.name());
         let walked = taker.take_all(|claim| visit(volume, claim));
         if let Some(mut clash) = taker.into_clash() {
             for owner in &found[..=index] {
@@ -414,33 +411,6 @@ fn rebuild<M: Medium>(
         }
     }
     Ok(unknown)
-}
-
-/// Finds the used cells, with the free blocks already known. A volume with an unreadable map is to be opened
-/// read-only.
-fn find_cells<M: Medium>(
-    medium: &M,
-    sb: &Superblock,
-    found: &mut [Found],
-    kinds: &Kinds<M>,
-    summary: &mut RecoverySummary,
-) {
-    let has_cells = |volume: &Found| {
-        let kind = kinds.get(volume.descriptor.volume_kind());
-        kind.is_some_and(|kind| kind.has_cells(&volume.descriptor))
-    };
-    for volume in found.iter_mut().filter(|volume| has_cells(volume)) {
-        let walked = view(medium, sb, volume).and_then(|view| {
-            kinds.visit_cells(medium, &view, &mut |extent| {
-                extent.new_blocks(&volume.cells).map(drop)
-            })
-        });
-        if let Err(corrupt) = walked {
-            let reason = format!("its map cannot be read: {corrupt}");
-            summary.remarks.push(format!("volume {}: {reason}", volume.descriptor.name()));
-            volume.read_only.get_or_insert(reason);
-        }
-    }
 }
 
 fn view<'v, M: Medium>(

@@ -13,7 +13,7 @@ use zerocopy::IntoBytes;
 
 use super::descriptors::store_descriptor;
 use super::{Pool, PoolError};
-use crate::alloc::{BlockRun, Cells};
+use crate::alloc::BlockRun;
 use crate::checkpoint_record::write_completed;
 use crate::format::{
     CHECKPOINT_LINES_AT, DESCRIPTOR_AT, Descriptor, Entry, HALF_BLOCKS, LANES, NAME_BYTES_MAX,
@@ -212,8 +212,7 @@ impl<M: Medium> Pool<M> {
         };
         let at = header_at(&self.shared.superblock.lock(), slot);
         let shared = Arc::clone(&self.shared);
-        let volume =
-            Arc::new(Volume::open(shared, at, descriptor, spec.kind, Cells::default(), 0, None));
+        let volume = Arc::new(Volume::open(shared, at, descriptor, spec.kind, 0, None));
         volume.usage.set(Some(root.blocks()));
         self.shared.note_preallocator(Arc::downgrade(&volume) as Weak<dyn Preallocator>);
         self.volumes.write().insert(spec.name, Arc::clone(&volume));

@@ -1,14 +1,14 @@
-//! Release of a volume's blocks, runs and cells that no durable word names, and of blocks preallocated by its
+//! Release of a volume's blocks and runs that no durable word names, and of blocks preallocated by its
 //! lanes.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use everbyte_media::{BlockNo, Medium, PoolOffset};
+use everbyte_media::{BlockNo, Medium};
 use everbyte_slots::SlotError;
 
 use super::{DeferredFree, Volume};
-use crate::alloc::{BlockRun, CellSize};
+use crate::alloc::BlockRun;
 use crate::format::Corrupt;
 use crate::shared::Preallocator;
 
@@ -41,7 +41,7 @@ impl<M: Medium> Preallocator for Volume<M> {
 }
 
 impl<M: Medium> Volume<M> {
-    /// Frees the deferred blocks, runs and cells of an epoch durable now, except pinned blocks: the allocator
+    /// Frees the deferred blocks and runs of an epoch durable now, except pinned blocks: the allocator
     /// gets those with their last pin.
     pub(crate) fn give_back_all(&self, deferred: &DeferredFree) {
         for run in adjacent(&deferred.blocks).chain(deferred.runs.iter().copied()) {
@@ -49,25 +49,12 @@ impl<M: Medium> Volume<M> {
             self.usage.unseal(run.len);
             self.give_back_run(run);
         }
-        for &(at, size) in &deferred.cells {
-            self.give_back_cell(at, size);
-        }
     }
 
     /// Returns a block without a durable name to the allocator, immediately or with its last pin.
     fn give_back_unpinned(&self, block: BlockNo) {
         if !self.pins.hold_back(block) {
             self.give_back(block);
-        }
-    }
-
-    /// Frees a cell without a durable name, and with the last cell its block.
-    pub(crate) fn give_back_cell(&self, at: PoolOffset, size: CellSize) {
-        match self.cells.give(at, size) {
-            Ok(None) => {}
-            Ok(Some(block)) => self.give_back(block),
-            // An invalid map can cause this, so it is not an assertion.
-            Err(error) => tracing::error!(%error, "a cell was freed twice; `pool check` says more"),
         }
     }
 
@@ -119,8 +106,6 @@ impl<M: Medium> Volume<M> {
             let mut lane = lane.lock();
             if !self.unfinished.load(Ordering::Acquire) {
                 lane.take_preallocated().for_each(|block| self.give_back(block));
-                let cells = lane.take_preallocated_cells();
-                cells.into_iter().for_each(|(at, size)| self.give_back_cell(at, size));
             }
         }
     }

@@ -33,7 +33,7 @@ use crossbeam_utils::CachePadded;
 use everbyte_media::{BlockNo, LineMask, MediaError, Medium, PoolOffset};
 use everbyte_plant::planted;
 
-use crate::alloc::{BlockRun, CellSize, Cells, SIZES};
+use crate::alloc::BlockRun;
 use crate::data_area::DataArea;
 use crate::epoch::{DirtyLines, DirtyList};
 use crate::format::{
@@ -55,14 +55,12 @@ pub(crate) struct Lane {
     pub(crate) log: LaneLog,
     /// Dirty lines of the current epoch.
     pub(crate) dirty: DirtyList,
-    /// Blocks, runs and cells freed in the current epoch; a checkpoint frees them finally.
+    /// Blocks and runs freed in the current epoch; a checkpoint frees them finally.
     pub(crate) deferred: DeferredFree,
     /// Blocks taken from the allocator in advance.
     pub(crate) free: Vec<u64>,
     /// Blocks preallocated for nodes of maps.
     pub(crate) free_for_nodes: Vec<u64>,
-    /// Preallocated cells, by size, the next one last.
-    pub(crate) cells: [Vec<PoolOffset>; SIZES],
     /// Place of the last allocated batch of blocks.
     pub(crate) hint: u64,
     /// Blocks allocated since the group began; `None` outside groups.
@@ -83,15 +81,6 @@ impl Lane {
         (self.free.len() + self.free_for_nodes.len()) as u64
     }
 
-    /// Takes the preallocated cells from the lane.
-    pub(crate) fn take_preallocated_cells(&mut self) -> Vec<(PoolOffset, CellSize)> {
-        let mut preallocated = Vec::new();
-        for (size, cells) in CellSize::all().zip(&mut self.cells) {
-            preallocated.extend(cells.drain(..).map(|at| (at, size)));
-        }
-        preallocated
-    }
-
     /// Takes the preallocated blocks from the lane.
     pub(crate) fn take_preallocated(&mut self) -> impl Iterator<Item = BlockNo> {
         let nodes = std::mem::take(&mut self.free_for_nodes);
@@ -99,12 +88,11 @@ impl Lane {
     }
 }
 
-/// Deferred frees of an epoch: blocks, runs and cells. They are free once the epoch is durable.
+/// Deferred frees of an epoch: blocks and runs. They are free once the epoch is durable.
 #[derive(Default)]
 pub(crate) struct DeferredFree {
     pub(crate) blocks: Vec<BlockNo>,
     pub(crate) runs: Vec<BlockRun>,
-    pub(crate) cells: Vec<(PoolOffset, CellSize)>,
 }
 
 impl DeferredFree {
@@ -117,7 +105,6 @@ impl DeferredFree {
     pub(crate) fn append(&mut self, other: &mut Self) {
         self.blocks.append(&mut other.blocks);
         self.runs.append(&mut other.runs);
-        self.cells.append(&mut other.cells);
     }
 }
 
@@ -132,8 +119,6 @@ pub struct Volume<M: Medium> {
     /// The descriptor with the present name.
     names: Names,
     kind: VolumeKind,
-    /// Free cells of the volume's blocks.
-    pub(crate) cells: Cells,
     pub(crate) current: AtomicU64,
     pub(crate) completed: AtomicU64,
     pub(crate) lanes: Box<[CachePadded<Mutex<Lane>>]>,
@@ -181,7 +166,6 @@ impl<M: Medium> Volume<M> {
         header_at: PoolOffset,
         descriptor: Descriptor,
         kind: VolumeKind,
-        cells: Cells,
         completed: u64,
         read_only: Option<String>,
     ) -> Self {
@@ -198,7 +182,6 @@ impl<M: Medium> Volume<M> {
                     deferred: DeferredFree::default(),
                     free: Vec::new(),
                     free_for_nodes: Vec::new(),
-                    cells: Default::default(),
                     hint: u64::from(lane) * shared.alloc.total_blocks() / u64::from(geometry.lanes),
                     group_blocks: None,
                     touched: false,
@@ -214,7 +197,6 @@ impl<M: Medium> Volume<M> {
             descriptor,
             names: Names::new(descriptor),
             kind,
-            cells,
             current: AtomicU64::new(epoch),
             completed: AtomicU64::new(completed),
             lanes,

@@ -16,7 +16,7 @@ use everbyte_media::{BLOCK, BlockNo, LineMask, MediaError, Medium, PoolOffset};
 use everbyte_plant::planted;
 
 use super::{Lane, Volume, WriteError};
-use crate::alloc::{Allocator, BlockRun, CellSize};
+use crate::alloc::{Allocator, BlockRun};
 use crate::epoch::GroupedWords;
 use crate::format::{WordItem, lines_record_bytes, words_record_bytes};
 use crate::persist::{Dirty, InFlight};
@@ -239,37 +239,6 @@ impl<'v, M: Medium> Writer<'v, M> {
         self.lane.deferred.runs.push(run);
     }
 
-    /// Allocates a cell. Its lines need no record in this epoch: no durable word names the cell, and it was free before
-    /// every open epoch, because a freed cell is reusable only once its free is durable. `None` if the
-    /// pool is full. Not within a group.
-    pub fn alloc_cell(&mut self, size: CellSize) -> Option<PoolOffset> {
-        debug_assert!(
-            self.lane.group_blocks.is_none(),
-            "a group that is rolled back knows no cells"
-        );
-        let at = loop {
-            if self.lane.cells[size.index()].is_empty() {
-                self.fetch_cells(size)?;
-            }
-            let at = self.lane.cells[size.index()].pop()?;
-            if self.volume.medium().check_range(at, size.bytes()).is_ok() {
-                break at;
-            }
-            // The block is withheld once its last cell is freed.
-            self.cancel_alloc_cell(at, size);
-        };
-        let (block, epoch) = (at.block(), self.epoch());
-        let lines = match planted(Bug::CellsFreshByBlock) {
-            true => LineMask::FULL,
-            false => size.lines(at),
-        };
-        self.volume.shared.states.get(block).add_logged(epoch, lines);
-        // The checkpoint clears the state of the blocks on the list.
-        self.lane.dirty.note_marked(block);
-        self.lane.touched = true;
-        Some(at)
-    }
-
     /// Marks the lines of `at .. at + len`, in one block, as unreachable from durable words: they need no undo record
     /// in this epoch. Requires: free in every open epoch.
     pub(crate) fn claim_lines(&mut self, at: PoolOffset, len: usize) {
@@ -277,25 +246,6 @@ impl<'v, M: Medium> Writer<'v, M> {
         self.volume.shared.states.at(at).add_logged(self.epoch(), lines);
         self.lane.dirty.note_marked(at.block());
         self.lane.touched = true;
-    }
-
-    /// Preallocates cells: the free cells of one block, or a whole new block.
-    fn fetch_cells(&mut self, size: CellSize) -> Option<()> {
-        let volume = self.volume;
-        volume.cells.take_some(size, &mut self.lane.cells[size.index()]);
-        if self.lane.cells[size.index()].is_empty() {
-            let block = self.alloc()?;
-            // Its cells become fresh one by one.
-            volume.shared.states.get(block).set_fresh(0);
-            volume.cells.add(block, size, &mut self.lane.cells[size.index()]);
-        }
-        Some(())
-    }
-
-    /// Frees a still unnamed cell of `alloc_cell`. It is free once the epoch is durable: until then its lines
-    /// are marked, and its block must not go to another volume.
-    pub fn cancel_alloc_cell(&mut self, at: PoolOffset, size: CellSize) {
-        self.lane.deferred.cells.push((at, size));
     }
 
     /// Frees a still unnamed block of `alloc` or `alloc_node`.
@@ -327,8 +277,7 @@ impl<'v, M: Medium> Writer<'v, M> {
         self.volume.shared.states.get(block).logged(self.epoch())
     }
 
-    /// Returns true if the word at `at` needs no record: it or its line has a record, or it is in a fresh block or
-    /// cell.
+    /// Returns true if the word at `at` needs no record: it or its line has a record, or it is in a fresh block.
     #[must_use]
     pub fn has_undo_record(&self, at: PoolOffset) -> bool {
         self.volume.shared.states.at(at).covers_word(self.epoch(), at)
@@ -587,16 +536,6 @@ impl<M: Medium> Committed<'_, '_, M> {
         }
         self.0.lane.touched = true;
         self.0.lane.deferred.runs.push(run);
-    }
-
-    /// Frees a cell once the epoch is durable.
-    pub fn defer_free_cell(&mut self, at: PoolOffset, size: CellSize) {
-        if planted(Bug::CellRefilledEarly) {
-            self.0.lane.cells[size.index()].push(at);
-            return;
-        }
-        self.0.lane.touched = true;
-        self.0.lane.deferred.cells.push((at, size));
     }
 
     /// Marks `block`, a just allocated block, as reachable from durable words: later writes in this epoch

@@ -9,8 +9,8 @@ use everbyte_plant::plant;
 use everbyte_pool::plant::Bug;
 use everbyte_pool::{BlockRun, DeletedVolume, NewRoot, Pool, VolumeSpec, repair};
 
-use crate::cells::few;
 use crate::shelf::{Contents, PLACES, RUN_BLOCKS, SHELF, Shelf, Thing, kinds, open_pool};
+use crate::things::few;
 
 const BLOCKS: u64 = 64;
 const RUN: u64 = RUN_BLOCKS * BLOCK_U64;

@@ -4,7 +4,6 @@
 
 mod batches;
 mod bounded;
-mod cells;
 mod damage;
 mod deletion;
 mod epochs;
@@ -16,6 +15,7 @@ mod recovery;
 mod shelf;
 mod space;
 mod superblock;
+mod things;
 mod unfinished;
 mod usage;
 mod volumes;
@@ -26,7 +26,7 @@ use std::sync::Arc;
 use everbyte_media::{BLOCK_U64, Mapped, MediaOptions, Medium, PoolOffset};
 use everbyte_pool::format::{Entry, VolumeKind};
 use everbyte_pool::{
-    BlockRun, BlockUse, Claim, Corrupt, Kind, Kinds, NewRoot, OpenOptions, Part, Pool, UsedExtent,
+    BlockRun, BlockUse, Claim, Corrupt, Kind, Kinds, NewRoot, OpenOptions, Pool, UsedExtent,
     Volume, VolumeSpec, VolumeView,
 };
 
@@ -61,7 +61,7 @@ impl Kind<Mapped> for Toy {
         VISITS.set(VISITS.get() + 1);
         let root = Entry::decode(medium.load_word(view.root_at)).unwrap().unwrap();
         let run = BlockRun { start: root.block, len: TABLE_BLOCKS };
-        claim(UsedExtent { part: Part::Blocks(run), named_at: view.root_at, holds: BlockUse::Map })
+        claim(UsedExtent { run, named_at: view.root_at, holds: BlockUse::Map })
     }
 }
 

@@ -17,7 +17,7 @@ const NEW_UID: [u8; 16] = [9; 16];
 const NEW_VOLUMES_MAX: u64 = 3;
 /// Blocks of a pool, and of the medium after its growth.
 const SMALL: u64 = 32;
-const LARGE: u64 = 48;
+const LARGE: u64 = 56;
 /// Blocks of a pool with a free map, of one bit for each, of two blocks.
 const TWO_MAP_BLOCKS: u64 = 8 * BLOCK_U64 + 100;
 const RUN: u64 = RUN_BLOCKS * BLOCK_U64;
@@ -42,7 +42,7 @@ fn sound(pool: &Pool<SimMedium>) -> Result<(), String> {
     report.problems.iter().find(|problem| !mended(problem)).map_or(Ok(()), |p| Err(p.clone()))
 }
 
-/// A shelf with a durable cell.
+/// A shelf with a durable block.
 fn make_shelf(medium: &Arc<SimMedium>) -> Shelf<SimMedium> {
     let shelf = Shelf::make(medium, 1);
     shelf.put(0, 256, 1).unwrap();
@@ -159,7 +159,7 @@ fn check(shelf: &Shelf<SimMedium>, crash: &Crash<'_, Allowed>) -> Result<(), Str
     sound(&shelf.pool)
 }
 
-/// A scenario from a shelf with a cell.
+/// A scenario from a shelf with a block.
 fn on_a_shelf<'a>(
     blocks: u64,
     run: impl Fn(&Shelf<SimMedium>, &Log<Allowed>) + 'a,

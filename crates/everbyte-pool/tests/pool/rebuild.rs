@@ -1,19 +1,18 @@
-//! Costs of an opening after a crash: each word of a map is loaded once, and nothing more for each cell.
+//! Costs of an opening after a crash: each word of a map is loaded once, and nothing more for each block.
 
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use everbyte_media::{
     BLOCK_U64, BlockNo, Counters, LineMask, Mapped, MediaError, MediaOptions, Medium,
     PersistenceDomain, Piece, PoisonedRange, PoolOffset,
 };
-use everbyte_pool::format::{Descriptor, Entry, VolumeKind, decode_word, encode_word};
+use everbyte_pool::format::{Entry, VolumeKind, decode_word, encode_word};
 use everbyte_pool::{
-    BlockUse, CellSize, Claim, Corrupt, Kind, Kinds, NewRoot, OpenOptions, Part, Pool, UsedExtent,
-    VolumeSpec, VolumeView,
+    BlockUse, Claim, Corrupt, Kind, Kinds, NewRoot, OpenOptions, Pool, UsedExtent, VolumeSpec,
+    VolumeView,
 };
 
 /// Memory with a count of loads.
@@ -89,11 +88,10 @@ impl Medium for Counting {
     }
 }
 
-/// A volume with a table of words. Each word is 0 or names a cell of 64 bytes.
+/// A volume with a table of words. Each word names a block.
 struct Rack;
 
 const RACK: VolumeKind = VolumeKind(78);
-const CELL_BYTES: u64 = 64;
 
 impl Kind<Counting> for Rack {
     fn kind(&self) -> VolumeKind {
@@ -102,10 +100,6 @@ impl Kind<Counting> for Rack {
 
     fn name(&self) -> &'static str {
         "rack"
-    }
-
-    fn has_cells(&self, _descriptor: &Descriptor) -> bool {
-        true
     }
 
     fn visit(
@@ -118,12 +112,12 @@ impl Kind<Counting> for Rack {
         let words = view.size_bytes / 8;
         let table = everbyte_pool::BlockRun { start: root, len: words.div_ceil(512) };
         let holds = BlockUse::Map;
-        claim(UsedExtent { part: Part::Blocks(table), named_at: view.root_at, holds })?;
+        claim(UsedExtent { run: table, named_at: view.root_at, holds })?;
         for word in 0..words {
             let named_at = root.offset().plus(8 * word);
             let at = PoolOffset(decode_word(medium.load_word(named_at)).unwrap());
-            let part = Part::Cell { at, size: CellSize::for_bytes(CELL_BYTES).unwrap() };
-            claim(UsedExtent { part, named_at, holds: BlockUse::Data { offset: word } })?;
+            let run = everbyte_pool::BlockRun { start: at.block(), len: 1 };
+            claim(UsedExtent { run, named_at, holds: BlockUse::Data { offset: word } })?;
         }
         Ok(())
     }
@@ -134,53 +128,44 @@ fn open(medium: &Arc<Counting>) -> Pool<Counting> {
     Pool::open(Arc::clone(medium), Kinds::new([Arc::new(Rack) as _]), &options).unwrap()
 }
 
-/// A killed pool with a volume of so many cells, named by its words in random order.
-fn killed(cells: u64) -> Arc<Counting> {
-    let blocks = 1024 + cells.div_ceil(512) + cells.div_ceil(BLOCK_U64 / CELL_BYTES);
+/// A killed pool with a volume of so many blocks, named by its words in random order.
+fn killed(named: u64) -> Arc<Counting> {
+    let blocks = 1024 + named.div_ceil(512) + named;
     let inner = Mapped::anonymous(blocks * BLOCK_U64, &MediaOptions::new()).unwrap();
     let medium = Arc::new(Counting { inner, loads: AtomicU64::new(0) });
     Pool::format(&*medium, 2, [1; 16]).unwrap();
     let pool = open(&medium);
-    let mut spec = VolumeSpec::new("r", RACK, cells * 8);
+    let mut spec = VolumeSpec::new("r", RACK, named * 8);
     (spec.lanes, spec.log_bytes) = (1, Some(32 << 10));
-    let tables = cells.div_ceil(512);
+    let tables = named.div_ceil(512);
     let volume = pool.create_volume(&spec, NewRoot::Zeroes { blocks: tables }).unwrap();
     let root = Entry::decode(medium.load_word(volume.root_at())).unwrap().unwrap().block;
     let first = BlockNo(root.0 + tables).offset();
-    for word in 0..cells {
-        // Odd, and so prime to the numbers of cells here.
-        let cell = first.plus(word * 4001 % cells * CELL_BYTES);
-        medium.store_word(root.offset().plus(8 * word), encode_word(cell.0));
+    for word in 0..named {
+        // Odd, and so prime to the numbers of blocks here.
+        let block = first.plus(word * 4001 % named * BLOCK_U64);
+        medium.store_word(root.offset().plus(8 * word), encode_word(block.0));
     }
     drop((pool, volume));
     medium
 }
 
-/// Opens a killed pool with a volume of so many cells. Returns the number of loads, and the time.
-fn open_killed(cells: u64) -> (u64, Duration) {
-    let medium = killed(cells);
-    let begun = Instant::now();
+/// Opens a killed pool with a volume of so many blocks. Returns the number of loads.
+fn open_killed(named: u64) -> u64 {
+    let medium = killed(named);
     let before = medium.loads.load(Ordering::Relaxed);
     let pool = open(&medium);
     let loads = medium.loads.load(Ordering::Relaxed) - before;
-    let took = begun.elapsed();
     assert!(!pool.recovery().was_clean && pool.recovery().remarks.is_empty());
     let used = pool.volume_info(&pool.volume("r").unwrap()).used_bytes.unwrap();
-    assert_eq!(used / BLOCK_U64, cells.div_ceil(512) + (cells * CELL_BYTES).div_ceil(BLOCK_U64));
-    (loads, took)
+    assert_eq!(used / BLOCK_U64, named.div_ceil(512) + named);
+    loads
 }
 
 #[test]
 fn recovery_loads_each_map_word_once() {
-    let fixed = open_killed(1024).0 - 1024;
-    for cells in [2048, 8192, 32768] {
-        assert_eq!(open_killed(cells).0, fixed + cells);
+    let fixed = open_killed(1024) - 1024;
+    for named in [2048, 8192, 32768] {
+        assert_eq!(open_killed(named), fixed + named);
     }
-}
-
-#[test]
-#[ignore = "takes 800 MB, and says how long an opening takes"]
-fn recovery_finds_ten_million_cells() {
-    let (_, took) = open_killed(10_000_000);
-    println!("a killed pool with ten million cells was opened in {took:?}");
 }

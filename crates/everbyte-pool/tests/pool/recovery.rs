@@ -12,8 +12,8 @@ use everbyte_pool::{NewRoot, Pool, PoolError, Volume, VolumeSpec, WriteError};
 use everbyte_testkit::crash_seed;
 use zerocopy::IntoBytes;
 
-use crate::cells::{few, sound};
 use crate::shelf::{Contents, SHELF, Shelf, ShelfError, contents_on, open_pool};
+use crate::things::{few, sound};
 
 const BLOCKS: u64 = 96;
 /// A block without an owner.
@@ -23,7 +23,7 @@ const NEW: u64 = 0x1111_1111_1111_1111;
 /// Headers of the two volumes.
 const HEADERS: [PoolOffset; 2] = [PoolOffset(2 * BLOCK_U64), PoolOffset(3 * BLOCK_U64)];
 
-/// A pool with the shelf "s", with a durable and a volatile cell, and with the shelf "t", killed.
+/// A pool with the shelf "s", with a durable and a volatile block, and with the shelf "t", killed.
 fn killed_pool() -> Arc<SimMedium> {
     let medium = Arc::new(SimMedium::new(BLOCKS * BLOCK_U64));
     let shelf = Shelf::make(&medium, 2);
@@ -257,7 +257,7 @@ fn recovery_skips_poisoned_ranges() {
 /// Contents that a crash may leave.
 type Allowed = Vec<Contents>;
 
-/// Explores `run` on a shelf with a cell at place 0; `run` notes the contents that each crash may leave.
+/// Explores `run` on a shelf with a block at place 0; `run` notes the contents that each crash may leave.
 fn explored(explorer: &Explorer, run: impl Fn(&Shelf<SimMedium>, &Log<Allowed>)) -> String {
     let scenario = Closures::new(
         |medium, log: &Log<Allowed>| {
@@ -295,7 +295,7 @@ fn two_open_epochs(shelf: &Shelf<SimMedium>, log: &Log<Allowed>) {
     log.note(vec![before, first.clone()]);
     let guard = shelf.volume().lock_checkpoint();
     let sealed = shelf.volume().begin_checkpoint(&guard).unwrap();
-    // The same line, the same words, and a cell that the sealed epoch has taken.
+    // The same line, the same words, and a block that the sealed epoch has allocated.
     shelf.touch(0, 3).unwrap();
     shelf.touch(2, 3).unwrap();
     shelf.remove(1).unwrap();

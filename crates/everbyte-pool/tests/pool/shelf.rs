@@ -1,18 +1,17 @@
-//! A toy kind of volume: a table of 512 words. Each word names a cell or a run of blocks.
+//! A toy kind of volume: a table of 512 words. Each word names a block with a few bytes or a run of blocks.
 //!
-//! It uses the same parts of the pool as a file system, and nothing else: batches, cells, runs, a kind of its
+//! It uses the same parts of the pool as a file system, and nothing else: batches, blocks, runs, a kind of its
 //! own.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use everbyte_crash::SimMedium;
-use everbyte_media::{BLOCK, BLOCK_U64, Medium, PoolOffset};
-use everbyte_pool::format::{Descriptor, Entry, VolumeKind, decode_word, encode_word};
+use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, Medium, PoolOffset};
+use everbyte_pool::format::{Entry, VolumeKind, decode_word, encode_word};
 use everbyte_pool::{
-    Batch, BlockRun, BlockUse, CellSize, ChangeError, Claim, Corrupt, Kind, Kinds, NewRoot,
-    OpenOptions, Part, Pool, PoolError, UsedExtent, Volume, VolumeHandle, VolumeSpec, VolumeView,
-    WriteError,
+    Batch, BlockRun, BlockUse, ChangeError, Claim, Corrupt, Kind, Kinds, NewRoot, OpenOptions,
+    Pool, PoolError, UsedExtent, Volume, VolumeHandle, VolumeSpec, VolumeView, WriteError,
 };
 
 pub(crate) const SHELF: VolumeKind = VolumeKind(77);
@@ -28,14 +27,15 @@ struct ShelfKind;
 /// A thing named by a word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Thing {
-    Cell(PoolOffset, CellSize),
+    /// A block, and its used bytes from its start on: 64 to 2048.
+    Block(BlockNo, u64),
     Run(BlockRun),
 }
 
 impl Thing {
     pub(crate) fn encode(self) -> u64 {
         let (at, tag) = match self {
-            Self::Cell(at, size) => (at, u64::from((size.bytes() / 64).trailing_zeros())),
+            Self::Block(block, bytes) => (block.offset(), u64::from((bytes / 64).trailing_zeros())),
             Self::Run(run) => (run.start.offset(), RUN_TAG),
         };
         encode_word((at.0 / 64) << 4 | tag)
@@ -47,19 +47,19 @@ impl Thing {
         if value & 15 == RUN_TAG {
             return Some(Self::Run(BlockRun { start: at.block(), len: RUN_BLOCKS }));
         }
-        CellSize::for_bytes(64 << (value & 15)).map(|size| Self::Cell(at, size))
+        Some(Self::Block(at.block(), 64 << (value & 15)))
     }
 
     fn at(self) -> PoolOffset {
         match self {
-            Self::Cell(at, _) => at,
+            Self::Block(block, _) => block.offset(),
             Self::Run(run) => run.start.offset(),
         }
     }
 
     fn bytes(self) -> u64 {
         match self {
-            Self::Cell(_, size) => size.bytes(),
+            Self::Block(_, bytes) => bytes,
             Self::Run(run) => run.len * BLOCK_U64,
         }
     }
@@ -78,10 +78,6 @@ impl<M: Medium> Kind<M> for ShelfKind {
         SHELF_FEATURE
     }
 
-    fn has_cells(&self, _descriptor: &Descriptor) -> bool {
-        true
-    }
-
     fn visit(
         &self,
         medium: &M,
@@ -93,17 +89,17 @@ impl<M: Medium> Kind<M> for ShelfKind {
             return Err(Corrupt::new("shelf", view.root_at, "it has no table"));
         };
         let table = BlockRun { start: root.block, len: 1 };
-        let (part, holds) = (Part::Blocks(table), BlockUse::Map);
-        claim(UsedExtent { part, named_at: view.root_at, holds })?;
+        let holds = BlockUse::Map;
+        claim(UsedExtent { run: table, named_at: view.root_at, holds })?;
         for place in 0..PLACES {
             let named_at = root.block.offset().plus(8 * place);
             let holds = BlockUse::Data { offset: place };
-            let part = match Thing::decode(medium.load_word(named_at)) {
+            let run = match Thing::decode(medium.load_word(named_at)) {
                 None => continue,
-                Some(Thing::Cell(at, size)) => Part::Cell { at, size },
-                Some(Thing::Run(run)) => Part::Blocks(run),
+                Some(Thing::Block(start, _)) => BlockRun { start, len: 1 },
+                Some(Thing::Run(run)) => run,
             };
-            claim(UsedExtent { part, named_at, holds })?;
+            claim(UsedExtent { run, named_at, holds })?;
         }
         Ok(())
     }
@@ -212,9 +208,9 @@ impl<M: Medium> Shelf<M> {
         bytes: u64,
         value: u8,
     ) -> Result<(), ShelfError> {
-        let thing = match CellSize::for_bytes(bytes) {
-            Some(size) => batch.alloc_cell(size).map(|at| Thing::Cell(at, size)),
-            None => batch.alloc_run(RUN_BLOCKS).map(Thing::Run),
+        let thing = match bytes {
+            ..=2048 => batch.alloc().map(|block| Thing::Block(block, bytes.next_power_of_two())),
+            _ => batch.alloc_run(RUN_BLOCKS).map(Thing::Run),
         };
         let thing = thing.ok_or(ShelfError::NoSpace)?;
         batch.stream(thing.at(), &vec![value; usize::try_from(thing.bytes()).unwrap()]);
@@ -227,7 +223,7 @@ impl<M: Medium> Shelf<M> {
     pub(crate) fn plan_remove(&self, batch: &mut Batch<'_, '_, M>, place: u64) {
         let at = self.word_at(place);
         match Thing::decode(batch.word(at)) {
-            Some(Thing::Cell(cell, size)) => batch.free_cell(cell, size),
+            Some(Thing::Block(block, _)) => batch.free(block),
             Some(Thing::Run(run)) => batch.free_run(run),
             None => return,
         }

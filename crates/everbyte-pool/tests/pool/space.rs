@@ -1,4 +1,4 @@
-//! Space: the owners of blocks, runs and cells, the times of their frees, and the errors of a full pool.
+//! Space: the owners of blocks and runs, the times of their frees, and the errors of a full pool.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -30,14 +30,14 @@ fn fill(shelf: &Shelf<Mapped>, bytes: u64) -> u64 {
 }
 
 #[test]
-fn cells_and_runs_use_whole_pool() {
+fn blocks_use_whole_pool() {
     let free = 7;
-    for bytes in [64, 128, 256, 512, 1024, 2048] {
+    for bytes in [64, 2048] {
         let shelf = new_shelf(FIXED + free);
         assert_eq!(free_blocks(&shelf.pool), free);
-        assert_eq!(fill(&shelf, bytes), free * BLOCK_U64 / bytes, "{bytes} bytes");
+        assert_eq!(fill(&shelf, bytes), free, "{bytes} bytes");
         assert_eq!((free_blocks(&shelf.pool), shelf.pool.info().low_on_space), (0, true));
-        assert_eq!(shelf.contents().unwrap().len() as u64, free * BLOCK_U64 / bytes);
+        assert_eq!(shelf.contents().unwrap().len() as u64, free);
         // Another shelf gets the freed blocks of one, and no more.
         shelf.remove(3).unwrap();
         shelf.put(500, bytes, 6).unwrap();
@@ -45,22 +45,6 @@ fn cells_and_runs_use_whole_pool() {
         assert!(matches!(shelf.pool.take_run("a test", 1), Err(PoolError::NoSpace { .. })));
         assert!(shelf.pool.check().unwrap().is_clean());
     }
-}
-
-#[test]
-fn cell_block_keeps_one_size() {
-    let shelf = new_shelf(FIXED + 2);
-    for place in 0..2 {
-        shelf.put(place, 1024, 1).unwrap();
-    }
-    shelf.put(2, 2048, 1).unwrap();
-    assert!(matches!(shelf.put(3, 64, 1), Err(ShelfError::NoSpace)));
-    shelf.put(3, 2048, 1).unwrap();
-    shelf.remove(0).unwrap();
-    assert!(matches!(shelf.put(4, 64, 1), Err(ShelfError::NoSpace)), "one of 1024 is left");
-    shelf.remove(1).unwrap();
-    shelf.put(4, 64, 1).unwrap();
-    assert!(shelf.pool.check().unwrap().is_clean());
 }
 
 /// A pool of 8 MiB with a shelf on one lane.

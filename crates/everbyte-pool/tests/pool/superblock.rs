@@ -12,7 +12,7 @@ use crate::shelf::{Contents, SHELF, SHELF_FEATURE, Shelf, kinds, open_pool};
 
 const BLOCKS: u64 = 96;
 
-/// A pool with a shelf with one cell, cleanly shut down.
+/// A pool with a shelf with one block, cleanly shut down.
 pub(crate) fn closed_shelf() -> Vec<u8> {
     let medium = Arc::new(SimMedium::new(BLOCKS * BLOCK_U64));
     let shelf = Shelf::make(&medium, 1);
