@@ -8,6 +8,7 @@ mod errors;
 mod exports;
 mod files;
 mod maintenance;
+mod readme;
 
 use std::path::PathBuf;
 
