@@ -8,8 +8,6 @@ use everbyte_device::{
 };
 use everbyte_extent::{DeviceOffset, leaf_parts};
 use everbyte_media::{BLOCK_U32, Medium};
-use everbyte_plant::planted;
-use everbyte_pool::plant::Bug;
 
 use crate::error::RequestRange;
 use crate::volume::BlockVolume;
@@ -40,9 +38,6 @@ impl<M: Medium> BlockDevice for BlockVolume<M> {
         // Read-only or not: writes may have been answered before the volume became so.
         if self.volume().is_gone() {
             return Err(DeviceError::Gone);
-        }
-        if planted(Bug::FlushSkippedOnDamage) && self.is_read_only() {
-            return Ok(());
         }
         let everything = RequestRange { offset: 0, len: self.size_bytes() };
         self.volume().flush().map_err(|error| everything.failed(self.volume(), error))

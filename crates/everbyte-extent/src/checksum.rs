@@ -10,9 +10,7 @@
 //! block, before the block was verified as a whole.
 
 use everbyte_media::{BLOCK, BlockNo, LineMask, Medium, PoolOffset};
-use everbyte_plant::planted;
 use everbyte_pool::format::{decode_word, encode_word};
-use everbyte_pool::plant::Bug;
 use everbyte_pool::{Corrupt, check_readable};
 
 use crate::address::{BlockPiece, DeviceOffset};
@@ -81,7 +79,7 @@ impl<M: Medium> Extent<M> {
         let volume = self.volume();
         let path = self.look_up_slot(root_at, block, |node| settled &= volume.is_settled(node))?;
         match path {
-            MapSlot::At(at) if settled || planted(Bug::ChecksumUnsettled) => {
+            MapSlot::At(at) if settled => {
                 self.check_slot(at)?;
                 Ok(Some(at))
             }

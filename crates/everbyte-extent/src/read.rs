@@ -4,10 +4,8 @@
 //! for writing during the read (`unlocked`).
 
 use everbyte_media::{BLOCK, Medium, Piece, PoolOffset};
-use everbyte_plant::planted;
 use everbyte_pool::Corrupt;
 use everbyte_pool::format::Entry;
-use everbyte_pool::plant::Bug;
 
 use crate::address::{BlockRange, DeviceOffset, LogicalBlock};
 use crate::error::ExtentError;
@@ -117,10 +115,7 @@ impl<M: Medium> Extent<M> {
     /// Reads under the locks of the blocks.
     #[cold]
     fn read_in_locks(&self, range: ByteRange, out: &mut [u8]) -> Result<(), ExtentError> {
-        let mut blocks = self.locks().read(range.blocks());
-        if planted(Bug::ReaderUnlocksEarly) {
-            blocks.clear();
-        }
+        let _blocks = self.locks().read(range.blocks());
         self.check_range(range.offset.0, range.len as u64)?;
         self.read_locked(range.offset, out)
     }

@@ -7,8 +7,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use everbyte_plant::planted;
-use everbyte_pool::plant::Bug;
 use everbyte_pool::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// A lock, and the number of changes under it.
@@ -36,11 +34,9 @@ impl SequencedLock {
     /// Takes it for writing; all earlier notes are then invalid.
     pub fn write(&self) -> WriteGuard<'_> {
         let lock = self.lock.write();
-        if !planted(Bug::SequenceMovedLate) {
-            // A locked instruction: no later store, and no later stream, passes it.
-            self.sequence.fetch_add(1, Ordering::AcqRel);
-            fence(Ordering::Release);
-        }
+        // A locked instruction: no later store, and no later stream, passes it.
+        self.sequence.fetch_add(1, Ordering::AcqRel);
+        fence(Ordering::Release);
         WriteGuard { sequence: &self.sequence, _lock: lock }
     }
 
@@ -66,8 +62,7 @@ impl SequencedLock {
 impl Drop for WriteGuard<'_> {
     fn drop(&mut self) {
         // No other thread stores to it. All streams have been fenced, so this is seen after them.
-        let moved = if planted(Bug::SequenceMovedLate) { 2 } else { 1 };
         let sequence = self.sequence.load(Ordering::Relaxed);
-        self.sequence.store(sequence + moved, Ordering::Release);
+        self.sequence.store(sequence + 1, Ordering::Release);
     }
 }

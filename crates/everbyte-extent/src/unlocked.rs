@@ -46,7 +46,7 @@ impl<M: Medium> Extent<M> {
     /// The map is corrupt.
     #[inline]
     pub(crate) fn read_unlocked(&self, range: ByteRange, out: &mut [u8]) -> Result<bool, Corrupt> {
-        if self.has_checksums() || planted(Bug::ReaderUnlocksEarly) {
+        if self.has_checksums() {
             return Ok(false);
         }
         let blocks = range.blocks();
@@ -92,18 +92,14 @@ impl<M: Medium> Extent<M> {
         if self.check_range(range.offset.0, range.len as u64).is_err() {
             return Ok(CopyOutcome::Ineligible);
         }
-        let mut noted_late = || self.locks().note(blocks, noted);
         let copied = if N == 1 {
-            self.copy_piece_unlocked(range.offset, out, &mut noted_late)
+            self.copy_piece_unlocked(range.offset, out)
         } else {
-            self.copy_unlocked(range, out, &mut noted_late)
+            self.copy_unlocked(range, out)
         };
         // After the copy: zeroes may stand for unreadable bytes.
         if self.medium().has_poison() {
             return Ok(CopyOutcome::Ineligible);
-        }
-        if planted(Bug::CorruptBeforeSecondLook) && copied.is_err() {
-            return copied.map(|_| CopyOutcome::Ineligible);
         }
         if !self.locks().are_as_noted(blocks, noted) && !planted(Bug::ReaderLooksOnce) {
             return Ok(CopyOutcome::Moved);
@@ -128,24 +124,18 @@ impl<M: Medium> Extent<M> {
         if self.has_checksums() || range.blocks().count > BLOCKS_COUNT_MAX {
             return Ok(false);
         }
-        let copied = self.copy_unlocked(range, out, &mut || true)?;
+        let copied = self.copy_unlocked(range, out)?;
         Ok(copied && !self.medium().has_poison())
     }
 
-    /// Copies the targets of the blocks' entries. Returns false if an entry would need a search, or if
-    /// `noted_late` says so. Only a planted bug calls `noted_late`.
+    /// Copies the targets of the blocks' entries. Returns false if an entry would need a search.
     #[inline]
-    fn copy_unlocked(
-        &self,
-        range: ByteRange,
-        out: &mut [u8],
-        noted_late: &mut impl FnMut() -> bool,
-    ) -> Result<bool, Corrupt> {
+    fn copy_unlocked(&self, range: ByteRange, out: &mut [u8]) -> Result<bool, Corrupt> {
         let mut done = 0;
         while done < out.len() {
             let at = range.offset.plus(done as u64);
             let len = (BLOCK - at.in_block()).min(out.len() - done);
-            if !self.copy_piece_unlocked(at, &mut out[done..done + len], noted_late)? {
+            if !self.copy_piece_unlocked(at, &mut out[done..done + len])? {
                 return Ok(false);
             }
             done += len;
@@ -155,17 +145,9 @@ impl<M: Medium> Extent<M> {
 
     /// The same of bytes in one block, from `at` on.
     #[inline]
-    fn copy_piece_unlocked(
-        &self,
-        at: DeviceOffset,
-        piece: &mut [u8],
-        noted_late: &mut impl FnMut() -> bool,
-    ) -> Result<bool, Corrupt> {
+    fn copy_piece_unlocked(&self, at: DeviceOffset, piece: &mut [u8]) -> Result<bool, Corrupt> {
         let Some(entry_at) = self.known_entry(at.block()) else { return Ok(false) };
         let entry = self.entries().decode(self.medium().peek_word(entry_at), entry_at)?;
-        if planted(Bug::SequenceNotedLate) && !noted_late() {
-            return Ok(false);
-        }
         match entry {
             Some(entry) if !entry.flags.zero => {
                 self.medium().peek(entry.block.offset().plus(at.in_block() as u64), piece);

@@ -1,11 +1,9 @@
 //! The checkpoint record: a word, stored twice, with the durable epoch of a volume.
 
 use everbyte_media::{MediaError, Medium, PoolOffset};
-use everbyte_plant::planted;
 
 use crate::format::{COMPLETED_A_AT, COMPLETED_B_AT, Corrupt, decode_word, encode_word};
 use crate::persist::{Dirty, Durable};
-use crate::plant::Bug;
 use crate::readable::check_readable;
 
 /// No volume reaches this epoch, so a mark beyond it is wrong. Further epochs must fit in a checked word.
@@ -16,10 +14,6 @@ const COMPLETED_MAX: u64 = 1 << 47;
 /// # Errors
 /// Neither copy of the record is valid, or it cannot be.
 pub(crate) fn read_completed<M: Medium>(medium: &M, header_at: PoolOffset) -> Result<u64, Corrupt> {
-    if planted(Bug::FirstRecordCopyBelieved) {
-        let word = medium.load_word(header_at.plus(COMPLETED_A_AT));
-        return Ok(word & ((1 << 48) - 1));
-    }
     let newest = match read_copies(medium, header_at) {
         [Ok(first), Ok(second)] => first.max(second),
         [Ok(only), Err(_)] | [Err(_), Ok(only)] => only,

@@ -148,7 +148,6 @@ impl Undo {
         let mut dirty = Dirty::default();
         for restore in &self.restores {
             match restore {
-                Restore::Words(_) if planted(Bug::RecoveryKeepsNewEntry) => {}
                 Restore::Words(items) => {
                     let at = |item: &WordItem| PoolOffset(item.target).block();
                     for item in items.iter().filter(|item| !is_poisoned(medium, at(item))) {
@@ -164,7 +163,7 @@ impl Undo {
     /// Does the FUA fast-path writes again and writes them back; durable after a fence.
     fn redo<M: Medium>(&self, medium: &M) -> InFlight<usize> {
         let mut dirty = Dirty::default();
-        for (_, saved) in self.redo.iter().filter(|_| !planted(Bug::RedoForgotten)) {
+        for (_, saved) in &self.redo {
             put(medium, saved, &mut dirty);
         }
         dirty.flush(medium).with(self.redo.len())
@@ -225,9 +224,6 @@ pub(crate) fn recover_volume<M: Medium>(
     records += earlier.redo(medium).fence(medium)?.get();
     let restored = later.redo(medium).fence(medium)?;
     records += restored.get();
-    if planted(Bug::EpochReused) {
-        return Ok(Recovered { completed, records, read_only: None });
-    }
     // This store kills the records, so anything not yet on the medium would be lost permanently. The next
     // epoch is then c + 3: no record of c + 1 or c + 2 can be taken for a record of it.
     write_completed(medium, header_at, &restored.with(completed + 2))?;

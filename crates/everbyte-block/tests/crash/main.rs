@@ -21,4 +21,5 @@ mod lives;
 mod planted;
 mod promises;
 mod random;
+mod rules;
 mod unmap;

@@ -1,15 +1,14 @@
-//! Mistakes planted in the protocol, each with a workload that must catch it. The same workload passes
-//! without the mistake, so it catches the mistake.
+//! Mistakes planted in the protocol, one of each rule, with the workload that must catch it. The same workload
+//! passes without the mistake. `tests/mutants` has more mistakes; `rules` has their workloads.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use everbyte_block::Delta;
 use everbyte_crash::{Explorer, Omission, ReplayError, Summary};
 use everbyte_pool::plant::Bug;
 
 use crate::explore;
 use crate::mistake::Mistake;
-use crate::steps::{Case, End, Fault, HOLE, MAPPED, Step, W, b, touch, w, w2};
+use crate::steps::{Case, End, Fault, HOLE, MAPPED, Step, b, w, w2};
 
 /// Messages about the first of the mapped blocks: at any time, after a flush, once that is answered, and
 /// after a checkpoint with another open epoch.
@@ -56,15 +55,15 @@ fn broad() -> Explorer {
 }
 
 /// Crashes workloads, and no recoveries.
-fn crashing_once() -> Explorer {
+pub(crate) fn crashing_once() -> Explorer {
     Explorer { nested_depth: 0, ..broad() }
 }
 
-fn write(at: u64, len: usize) -> Step {
+pub(crate) fn write(at: u64, len: usize) -> Step {
     Step::Write(w(at, len))
 }
 
-fn fua(at: u64, len: usize) -> Step {
+pub(crate) fn fua(at: u64, len: usize) -> Step {
     Step::Write(w2(at, len).fua())
 }
 
@@ -74,7 +73,7 @@ fn durable_batch() -> Vec<Step> {
 }
 
 /// Data logged in place.
-fn in_place() -> Step {
+pub(crate) fn in_place() -> Step {
     write(b(MAPPED), 65)
 }
 
@@ -134,12 +133,8 @@ fn bugs_that_one_or_two_requests_show() {
     let table = [
         (Bug::NoLogChecksum, vec![in_place()], BLOCK_4),
         (Bug::ReuseWithoutQuarantine, vec![replaced(), write(b(HOLE), 4096)], BLOCK_4),
-        (Bug::RedoForgotten, vec![fua(b(MAPPED), 65)], BLOCK_4),
-        (Bug::RecoveryKeepsNewEntry, vec![replaced()], BLOCK_4),
         (Bug::FuaFastPathIgnoresRecords, vec![replaced(), fua(b(MAPPED), 65)], BLOCK_4),
         (Bug::DirtyDroppedOnReplace, vec![in_place(), split], SPLIT),
-        // Records of dead epochs are undone by any opening, so the books are wrong without a crash.
-        (Bug::EpochNotChecked, vec![in_place(), Step::Flush], "without a crash: CheckReport"),
     ];
     for (bug, steps, expected) in table {
         caught(bug, steps, expected);
@@ -170,35 +165,6 @@ fn missing_flushes_and_fences_of_recovery() {
     for (omission, case, expected) in table {
         caught_case(&explorer, omission.in_recovery(), &case, expected);
     }
-}
-
-#[test]
-fn epoch_reused() {
-    let steps = vec![
-        in_place(),
-        write(b(MAPPED + 1), 4096),
-        Step::Kill,
-        fua(b(MAPPED + 1), 4096),
-        Step::Write(w2(b(MAPPED), 65)),
-    ];
-    caught(Bug::EpochReused, steps, r#"volume a is none of ["block 5 differs"#);
-}
-
-/// Rule 8 of the protocol: lines logged in an epoch are not logged in the next but one.
-#[test]
-fn logged_forever() {
-    let steps = vec![
-        in_place(),
-        Step::Flush,
-        write(b(MAPPED + 1), 9),
-        Step::Flush,
-        Step::Write(w2(b(MAPPED), 65)),
-    ];
-    caught(
-        Bug::LoggedForever,
-        steps,
-        r#"volume a is none of ["block 4 differs in 65 bytes from 0 on"#,
-    );
 }
 
 #[test]
@@ -252,38 +218,6 @@ fn leaf_of_an_undone_group_known() {
 }
 
 #[test]
-fn older_blocks_refilled() {
-    let batch =
-        |of: fn(u64, usize) -> W| Step::Batch(vec![of(b(MAPPED), 4096), of(b(MAPPED + 1), 4096)]);
-    let steps = vec![batch(w), Step::Split(vec![batch(w2)])];
-    let case = Case::new("refilled", steps).setup(|setup| setup.options.delta = Delta::Off);
-    caught_case(&crashing_once(), Bug::OlderBlocksRefilled, &case, SPLIT);
-}
-
-/// A workload with a write that finds the log full, and makes the checkpoint for room.
-fn full_log() -> Case {
-    let steps = vec![
-        in_place(),
-        Step::Batch((1..7).map(|block| touch(b(MAPPED + block), 4096, 128)).collect()),
-        Step::Batch(vec![w2(b(MAPPED), 65), touch(b(MAPPED + 7), 4096, 64)]),
-    ];
-    Case::new("a full log", steps).setup(|setup| setup.options.threshold_percent = 101)
-}
-
-/// Lines logged before the checkpoint for room are not logged after it.
-#[test]
-fn stale_plan() {
-    caught_case(&crashing_once(), Bug::StalePlan, &full_log(), BLOCK_4);
-}
-
-/// The checkpoint for room is not durable when its write is answered.
-#[test]
-fn checkpoint_that_makes_room_is_lost() {
-    let expected = r#"Touch(64), fua: false }]: volume a is none of ["block 4 differs"#;
-    caught_case(&crashing_once(), Bug::CheckpointRecordUnflushed, &full_log(), expected);
-}
-
-#[test]
 fn logged_twice() {
     caught(
         Bug::LoggedTwice,
@@ -292,83 +226,9 @@ fn logged_twice() {
     );
 }
 
-/// A block freed by one volume and allocated by another, with lines known to the first one's checkpoint.
-#[test]
-fn marked_blocks_freed() {
-    let on_x = |step| Step::On("x", Box::new(step));
-    let steps = vec![
-        on_x(write(0, 9)),
-        on_x(Step::Flush),
-        // The epochs of both volumes are even together.
-        on_x(Step::Write(w2(0, 9))),
-        on_x(Step::Flush),
-        write(b(HOLE), 65),
-        Step::Write(w2(b(HOLE) + 9, 65)),
-        Step::Discard { at: b(HOLE), len: 4096, fua: false },
-        Step::Split(vec![
-            on_x(write(4096, 65)),
-            on_x(Step::Flush),
-            on_x(Step::Write(w2(4096 + 9, 65))),
-        ]),
-        on_x(write(4096 + 20, 65)),
-    ];
-    let mut case = Case::new("another volume's block", steps).setup(|setup| {
-        // Superblocks and table 6, two logs 16, two nodes, probe 4, mapped 8, reserved 2, x 1, one
-        // free.
-        setup.pool_blocks = 40;
-        setup.others = vec![("x", 8)];
-    });
-    case.may_fill = true;
-    caught_case(
-        &crashing_once(),
-        Bug::MarkedBlocksFreed,
-        &case,
-        "another record saves the same line",
-    );
-}
-
-/// A block freed by a group on another lane than its allocation, and freed once more by a roll-back.
-#[test]
-fn group_blocks_freed() {
-    let steps = vec![
-        Step::Group(vec![w(b(MAPPED), 4096), w2(b(MAPPED), 4096)], End::RollBack),
-        write(b(HOLE), 4096),
-        write(b(HOLE + 1), 4096),
-        Step::Flush,
-        write(b(HOLE + 2), 4096),
-        write(b(HOLE + 3), 4096),
-    ];
-    let case = Case::new("a group on two lanes", steps).on_two_lanes();
-    let case = case.setup(|setup| setup.options.delta = Delta::Off);
-    caught_case(
-        &crashing_once(),
-        Bug::GroupBlocksFreed,
-        &case,
-        "has an owner, yet is free for others",
-    );
-}
-
-/// Bytes written before damage was found are durable after a flush.
-#[test]
-fn flush_skipped_on_damage() {
-    let steps = vec![in_place(), write(b(HOLE), 9), Step::Damage, Step::Flush];
-    caught(Bug::FlushSkippedOnDamage, steps, BLOCK_4);
-}
-
 /// A failed checkpoint has removed its volatile lines from the list of lines to make durable.
 #[test]
 fn failed_checkpoint_forgotten() {
     let steps = vec![in_place(), Step::Fault(Fault::Marks), Step::Flush, Step::Flush];
     caught(Bug::FailedCheckpointForgotten, steps, AFTER_FLUSH);
-}
-
-/// Of two volumes the first cannot be made durable; the second one can.
-#[test]
-fn close_stops_early() {
-    let other = Step::On("x", Box::new(write(9, 65)));
-    let steps = vec![in_place(), other, Step::Fault(Fault::Marks), Step::Close];
-    let mut case = Case::new("a failed shutdown", steps);
-    case.setup.others = vec![("x", 8)];
-    let expected = r#"after closing: volume x is none of ["block 0 differs"#;
-    caught_case(&crashing_once(), Bug::CloseStopsEarly, &case, expected);
 }

@@ -4,8 +4,6 @@
 //! structure lock. The batch holds that lock until it ends.
 
 use everbyte_media::{BLOCK_U64, BlockNo, Medium, PoolOffset};
-use everbyte_plant::planted;
-use everbyte_pool::plant::Bug;
 use everbyte_pool::{Batch, Corrupt};
 use smallvec::SmallVec;
 
@@ -161,7 +159,7 @@ impl<M: Medium> Extent<M> {
         number: u64,
         attach: &super::Attach,
     ) -> Result<(), ExtentError> {
-        if !planted(Bug::BranchUnlocked) && batch.hold(self.structure()) {
+        if batch.hold(self.structure()) {
             return Ok(());
         }
         let mut nodes: SmallVec<[BlockNo; 4]> = SmallVec::new();

@@ -3,9 +3,7 @@
 //! Invariant: a block's kept old bytes are read from readable ranges only.
 
 use everbyte_media::{BLOCK, BlockNo, LineMask, Medium};
-use everbyte_plant::planted;
 use everbyte_pool::format::Entry;
-use everbyte_pool::plant::Bug;
 
 use super::classify::{BlockState, Change, classify, in_place};
 use super::{EntryWord, Planner, SlotUse, Target};
@@ -49,8 +47,7 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
         if extent.is_poisoned(block) {
             return Ok(false);
         }
-        let is_older = || planted(Bug::OlderBlocksRefilled) && !extent.volume().is_settled(block);
-        let is_fresh = self.batch.writer().is_fresh(block) || is_older();
+        let is_fresh = self.batch.writer().is_fresh(block);
         if is_fresh && !extent.volume().is_pinned(block) {
             self.fill(block, Some(block), piece)?;
             return Ok(true);

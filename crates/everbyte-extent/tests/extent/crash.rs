@@ -220,8 +220,6 @@ fn planted_omissions_are_caught() {
             &[Write(0, 100, 10), Fast(0, 110, 10), Flush],
             FIRST,
         ),
-        (Bug::RedoForgotten, without, &[Fast(1, 4200, 100)], "extent 1 differs in"),
-        (Bug::RecoveryKeepsNewEntry, without, &[Write(0, 0, 4096), Write(1, 0, 10)], FIRST),
     ] {
         // The same explorations every night.
         let explorer = Explorer { seed: 0, ..few() };

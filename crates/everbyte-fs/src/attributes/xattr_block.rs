@@ -3,7 +3,6 @@
 //! A change writes all attributes to a new block, and then the one word that names the block.
 
 use everbyte_media::{BLOCK, BLOCK_U64, Medium, PoolOffset};
-use everbyte_plant::planted;
 use everbyte_pool::format::Entry;
 use everbyte_pool::{Batch, Corrupt, check_readable};
 
@@ -14,7 +13,6 @@ use crate::fs::now;
 use crate::inode::blocks::attributes_block;
 use crate::inode::edits::Edit;
 use crate::inode::tables::reader_of;
-use crate::plant::Bug;
 
 const MAGIC: [u8; 4] = *b"XATR";
 /// Bytes of magic, checksum and end.
@@ -84,12 +82,6 @@ impl Xattrs {
         let before = batch.savepoint();
         let old = edit.words.get(Field::Attributes);
         if let Some(block) = attributes_block(reader_of(batch.volume()), edit.at, old)? {
-            if planted(Bug::AttributesInPlace)
-                && let Some(image) = self.image()
-            {
-                batch.stream(block.offset(), &image[..]);
-                return Ok(());
-            }
             // A deferred free: undo may need the old block, so it is not overwritten.
             batch.free(block);
         }

@@ -10,11 +10,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use everbyte_plant::planted;
-
 use crate::dentry::file_name::Name;
 use crate::format::number::{FileType, InodeNo};
-use crate::plant::Bug;
 
 /// Limit of entries of a file system: 1.25 MiB.
 pub(crate) const DENTRIES_MAX: usize = 1 << 14;
@@ -189,12 +186,6 @@ impl DentryCache {
     /// Notes the file of `name` in `parent`. Skips the note if another thread writes to the set. The caller
     /// holds the lock of `parent`, a directory that was not removed.
     pub(crate) fn note(&self, parent: InodeNo, name: Name<'_>, found: Option<Dentry>) {
-        let known = || self.get(parent, name);
-        if planted(Bug::AbsentNameKept) && known() == Some(None)
-            || planted(Bug::DentryKept) && known().flatten().is_some()
-        {
-            return;
-        }
         let Some((set, key)) = self.place_of(parent, name) else { return };
         // A note is optional, so it does not wait.
         let Some(before) = set.try_begin() else { return };
@@ -233,8 +224,7 @@ impl DentryCache {
             let is_file = way.kind.load(Ordering::Relaxed) >> LEN_BITS != 0;
             let removed = self.directories_removed.load(Ordering::Acquire);
             is_absent = way.is(&key) && !is_file && way.inode.load(Ordering::Relaxed) == removed;
-            let is_kept = planted(if is_file { Bug::DentryKept } else { Bug::AbsentNameKept });
-            set.tags[place].store(if is_kept { key.tag } else { 0 }, Ordering::Relaxed);
+            set.tags[place].store(0, Ordering::Relaxed);
         }
         set.end(before);
         is_absent

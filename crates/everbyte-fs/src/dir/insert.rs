@@ -1,7 +1,6 @@
 //! Insertion of entries, and the split of full buckets.
 
 use everbyte_media::{BLOCK, BlockNo, Medium};
-use everbyte_plant::planted;
 use everbyte_pool::Batch;
 use everbyte_pool::format::{Entry, EntryFlags};
 
@@ -12,7 +11,6 @@ use crate::dentry::file_name::Name;
 use crate::error::FsError;
 use crate::format::number::{FileType, InodeNo};
 use crate::format::{Bucket, BucketHeader, HASH_BITS, RawEntry};
-use crate::plant::Bug;
 
 /// Words of a node that change one by one; more make a new node.
 const WORDS_ONE_BY_ONE: u64 = 16;
@@ -99,10 +97,6 @@ impl<M: Medium> Dir<'_, M> {
             let half = BLOCK_WORDS / 2;
             let image = node_image((0..BLOCK_WORDS).map(|i| if i < half { low } else { high }));
             batch.stream(node.offset(), &image[..]);
-            if planted(Bug::SplitUnlogged) {
-                batch.stream(path.named_at, &node_word(node).to_le_bytes());
-                return Ok(());
-            }
             batch.change_word(path.named_at, node_word(node));
             return Ok(());
         }

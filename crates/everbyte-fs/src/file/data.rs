@@ -168,7 +168,7 @@ impl<M: Medium> FileSystem<M> {
         // in the inode.
         let beyond_times = self.tables.changed_beyond_times_in(inode);
         let is_settled = beyond_times <= self.volume().completed_epoch();
-        if !is_settled && !planted(Bug::DurableBeyondSize)
+        if !is_settled
             || file.extent.stored_run(DeviceOffset(offset))?.0 == Stored::Hole
             || file.extent.write_durably(DeviceOffset(offset), data)? == FuaOutcome::NotAllowed
         {
@@ -197,18 +197,6 @@ impl<M: Medium> FileSystem<M> {
         check_write(&words, offset)?;
         if data.is_empty() {
             return Ok(0);
-        }
-        if planted(Bug::SizeBeforeData) {
-            self.volume().change(|batch, _| {
-                let mut edits = Edits::new(&self.tables);
-                let edit = edits.get(self.reader(), inode)?;
-                let size = edit.words.get(Field::Size).max(offset + data.len() as u64);
-                note_changed(edit, 0, size);
-                edits.plan(batch);
-                Ok::<(), FsError>(())
-            })?;
-            // Stands for a checkpoint between the two batches, which can occur at any time.
-            self.sync()?;
         }
         self.write_locked((inode, &file), (offset, data), parts)
     }
@@ -310,8 +298,6 @@ impl<M: Medium> FileSystem<M> {
                 self.plan_free_map(batch, edit)?;
             } else if size < old_size.min(last_end) {
                 let mut planner = Planner::new(&file.extent, batch, circumstances);
-                let size =
-                    if planted(Bug::TailKept) { size.next_multiple_of(BLOCK_U64) } else { size };
                 planner.zero(DeviceOffset(size), DeviceOffset(last_end), false)?;
             }
             note_changed(edit, batch.allocated_since(before), size);

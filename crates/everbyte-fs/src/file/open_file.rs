@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use everbyte_extent::DeviceOffset;
 use everbyte_media::Medium;
-use everbyte_plant::planted;
 
 use crate::error::FsError;
 use crate::file::data::check_regular;
@@ -18,7 +17,6 @@ use crate::format::number::{FileType, InodeNo};
 use crate::fs::FileSystem;
 use crate::inode::inode_ref::InodeRef;
 use crate::inode::open_files::FileState;
-use crate::plant::Bug;
 
 /// Failed copies before a reader takes the lock.
 const ATTEMPTS: u32 = 3;
@@ -141,7 +139,7 @@ impl<M: Medium> FileSystem<M> {
         let left = extent.size_bytes().saturating_sub(offset);
         let len = out.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         let copied = extent.copy_beside_writers(DeviceOffset(offset), &mut out[..len]);
-        if !self.locks.is_as_noted(file.inode, noted) && !planted(Bug::OpenFileLooksOnce) {
+        if !self.locks.is_as_noted(file.inode, noted) {
             return CopyOutcome::Moved;
         }
         if copied == Ok(true) { CopyOutcome::Done(len) } else { CopyOutcome::Ineligible }

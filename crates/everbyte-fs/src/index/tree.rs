@@ -1,7 +1,6 @@
 //! The common part of the four trees: the root, and the allocation and check of nodes.
 
 use everbyte_media::{Medium, PoolOffset};
-use everbyte_plant::planted;
 use everbyte_pool::{Batch, Claim, Corrupt};
 use zerocopy::IntoBytes;
 
@@ -10,7 +9,6 @@ use super::link::Link;
 use crate::error::FsError;
 use crate::format::reader::Reader;
 use crate::format::{FsSuperblock, INDEX_WORDS_AT};
-use crate::plant::Bug;
 
 /// A tree of nodes of one size.
 pub(super) struct Tree {
@@ -140,10 +138,6 @@ impl Tree {
         at: PoolOffset,
         word: u64,
     ) {
-        if planted(Bug::IndexSplitUnlogged) {
-            batch.fill_word(at, word);
-            return;
-        }
         batch.change_word(at, word);
     }
 

@@ -10,7 +10,6 @@
 //! A region needs a run of 2 MiB, so a pool with fragmented free space cannot add one.
 
 use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, Medium, PoolOffset, WINDOW_REGION_BYTES, Window};
-use everbyte_plant::planted;
 use everbyte_pool::format::Entry;
 use everbyte_pool::sync::Mutex;
 use everbyte_pool::{Batch, BlockRun, BlockUse, Claim, Corrupt, UsedExtent};
@@ -21,7 +20,6 @@ use super::{TableIndex, Tables};
 use crate::error::FsError;
 use crate::format::reader::Reader;
 use crate::format::{FsSuperblock, TableGeometry};
-use crate::plant::Bug;
 
 const STRUCTURE: &str = "window index";
 const REGION_BLOCKS: u64 = WINDOW_REGION_BYTES / BLOCK_U64;
@@ -180,11 +178,7 @@ impl<M: Medium> TableIndex<M> for WindowIndex {
         let tables = tables_of_region(self.geometry);
         let at = at.ok_or(FsError::NoInodes { max: tables * self.regions.entries_max })?;
         let word = Entry::data(block).encode();
-        if planted(Bug::RegionNamedEarly) {
-            batch.fill_word(at, word);
-        } else {
-            batch.change_word(at, word);
-        }
+        batch.change_word(at, word);
         Ok(())
     }
 

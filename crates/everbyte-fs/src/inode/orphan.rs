@@ -45,14 +45,14 @@ impl<M: Medium> FileSystem<M> {
         let is_directory = edit.words.file_type() == FileType::Directory;
         let links = if is_directory { 0 } else { edit.words.links().saturating_sub(1) };
         edit.words.set_links(links);
-        if is_directory && !planted(Bug::AbsentNamesOfDirectoryKept) {
+        if is_directory {
             self.dentries.forget_absent();
         }
         if links > 0 {
             return Ok(UnlinkState::Linked);
         }
         let number = edit.number;
-        if self.files.is_open(number) && !planted(Bug::OpenFileFreed) {
+        if self.files.is_open(number) {
             if planted(Bug::OrphanNotListed) {
                 return Ok(UnlinkState::Open(number));
             }

@@ -12,7 +12,6 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use everbyte_media::{Medium, PoolOffset};
-use everbyte_plant::planted;
 use everbyte_pool::format::{decode_word, encode_word};
 use everbyte_pool::sync::{Mutex, MutexGuard};
 use everbyte_pool::{Batch, Claim, Corrupt, UsedExtent, Volume, check_readable};
@@ -27,7 +26,6 @@ use crate::format::{
 use crate::index::{self, TableIndex, Tables};
 use crate::inode::locks;
 use crate::inode::lookup_count;
-use crate::plant::Bug;
 
 /// Name of a table in errors.
 const TABLE: &str = "inode table";
@@ -360,15 +358,9 @@ impl<M: Medium> InodeTables<M> {
         volume.change(|batch, _| self.plan_table(batch, table))?;
         let free = (self.geometry.head_slots()..self.geometry.slots()).rev();
         let free = free.map(|slot| self.geometry.inode(table, slot));
-        let count = || self.tables.fetch_max(table + 1, Ordering::AcqRel);
         // A thread that takes one of these inodes must find its table, so the count comes first.
-        if !planted(Bug::TableCountedLate) {
-            count();
-        }
+        self.tables.fetch_max(table + 1, Ordering::AcqRel);
         self.shards[place(table, SHARDS)].lock().free.extend(free);
-        if planted(Bug::TableCountedLate) {
-            count();
-        }
         Ok(())
     }
 
@@ -381,10 +373,6 @@ impl<M: Medium> InodeTables<M> {
         // Unlogged: nothing durable counts or names the table before this batch.
         batch.stream(start.offset(), &self.geometry.head(table, &[]));
         self.index.plan_insert(batch, table, start)?;
-        if planted(Bug::TableUnlogged) {
-            batch.fill_word(self.tables_at, encode_word(table + 1));
-            return Ok(());
-        }
         batch.change_word(self.tables_at, encode_word(table + 1));
         Ok(())
     }
@@ -429,10 +417,6 @@ impl<M: Medium> InodeTables<M> {
     pub(crate) fn freed(&self, inode: InodeNo, epoch: u64) {
         self.used.fetch_sub(1, Ordering::Relaxed);
         let shard = &mut *self.shard_of(inode).lock();
-        if planted(Bug::InodeReusedEarly) {
-            shard.free.push(inode);
-            return;
-        }
         // Frees of several threads arrive out of order.
         let place = shard.waiting.partition_point(|(other, _)| *other <= epoch);
         shard.waiting.insert(place, (epoch, inode));

@@ -241,7 +241,8 @@ impl<M: Medium> FileSystem<M> {
         let set_group_id = if gives_group && is_directory { SET_GROUP_ID } else { 0 };
         let wanted = (new.kind, new.permissions, new.umask);
         let inherited = apply::inherited(self.reader(), parent, wanted)?;
-        let mut words = InodeWords::new(taken.number, generation(batch.writer().epoch()));
+        // A slot is filled at most once in an epoch, so the epoch is a new generation of its number.
+        let mut words = InodeWords::new(taken.number, batch.writer().epoch());
         words.set_type(new.kind, inherited.permissions | set_group_id);
         words.set_links(match names {
             Names::None => 0,
@@ -271,7 +272,7 @@ impl<M: Medium> FileSystem<M> {
         words.set(Field::Blocks, batch.allocated_since(before).unsigned_abs());
         words.seal();
         // A crash frees orphans, so a file without a name leaks nothing.
-        let is_listed = names == Names::None && !planted(Bug::UnnamedNotListed);
+        let is_listed = names == Names::None;
         self.tables.plan_use(batch, taken.number, is_listed)?;
         Ok((words, words.image(&area)))
     }
@@ -283,13 +284,8 @@ impl<M: Medium> FileSystem<M> {
         at: PoolOffset,
         image: &InodeImage,
     ) {
-        let claimed = if planted(Bug::InodesFreshByBlock) {
-            (at.block().offset(), BLOCK)
-        } else {
-            (at, image.len())
-        };
         // The inode's lines need no undo record: nothing durable names the inode.
-        batch.claim_lines(claimed.0, claimed.1);
+        batch.claim_lines(at, image.len());
         if planted(Bug::NameBeforeInode) {
             self.medium().store(at, image);
         } else {
@@ -356,7 +352,7 @@ impl<M: Medium> FileSystem<M> {
                 (_, links) => words.set_links(one_more(links)?),
             }
             // The first name of a file without a name ends its orphan state, in the same batch.
-            if words.links() == 1 && !planted(Bug::NamedStillListed) {
+            if words.links() == 1 {
                 self.tables.plan_orphan(batch, inode, false)?;
             }
             let now = now();
@@ -493,11 +489,6 @@ impl<M: Medium> FileSystem<M> {
         self.files.count_off(&file);
         freed
     }
-}
-
-/// The generation of an inode made in `epoch`. A slot is filled at most once in an epoch.
-fn generation(epoch: u64) -> u64 {
-    if planted(Bug::GenerationReused) { 1 } else { epoch }
 }
 
 /// Checks a link count against the limit.

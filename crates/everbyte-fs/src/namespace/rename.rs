@@ -1,7 +1,6 @@
 //! Renaming.
 
 use everbyte_media::Medium;
-use everbyte_plant::planted;
 use everbyte_pool::{Batch, Corrupt, check_readable};
 
 use crate::attributes::protection::{check_mutable, check_unrestricted};
@@ -15,7 +14,6 @@ use crate::fs::{FileSystem, now};
 use crate::inode::edits::Edits;
 use crate::inode::orphan::UnlinkState;
 use crate::namespace::entries::{NewInode, check_links, note_entries};
-use crate::plant::Bug;
 
 /// The effect on a file that already has the new name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -105,9 +103,6 @@ impl<M: Medium> FileSystem<M> {
         mode: RenameMode,
     ) -> Result<(InodeNo, Option<InodeNo>), FsError> {
         let (from, to) = (Place { parent, name }, Place { parent: new_parent, name: new_name });
-        if let Some(planted) = self.planted_rename(from, to, mode) {
-            return planted;
-        }
         // Taken before the volume's gate, by the lock order. A move within a directory creates no cycle.
         let _renames = (parent != new_parent).then(|| self.renames.lock());
         let mut source = self.find_name(parent, name)?.ok_or(FsError::NotFound)?;
@@ -123,9 +118,7 @@ impl<M: Medium> FileSystem<M> {
             let whiteout = mode.whiteout().map(|new| (self.tables.take(self.volume()), new));
             let mut outcome = Outcome::SameFile;
             let epoch = self.volume().change(|batch, _| {
-                if let (Some(replaced), Some((Ok(taken), _))) = (target, &whiteout)
-                    && !planted(Bug::TablesHeldAsTheyCome)
-                {
+                if let (Some(replaced), Some((Ok(taken), _))) = (target, &whiteout) {
                     // Both tables at once in a fixed order. Two renamings could otherwise wait for each
                     // other.
                     self.tables.hold_tables(batch, [replaced, taken.number]);
@@ -160,32 +153,6 @@ impl<M: Medium> FileSystem<M> {
         }
     }
 
-    /// Renames in two batches if a test plants that bug. The sync stands for a checkpoint between the two
-    /// batches, which can occur at any time.
-    fn planted_rename(
-        &self,
-        from: Place<'_>,
-        to: Place<'_>,
-        mode: RenameMode,
-    ) -> Option<Result<(InodeNo, Option<InodeNo>), FsError>> {
-        let (old, new) = ((from.parent, from.name), (to.parent, to.name));
-        let link_first = || {
-            self.link(self.lookup(old.0, old.1)?.inode, new.0, new.1)?;
-            self.sync()?;
-            Ok((self.unlink_file(old.0, old.1)?, None))
-        };
-        if planted(Bug::RenameInTwo) {
-            return Some(link_first());
-        }
-        let whiteout = mode.whiteout().filter(|_| planted(Bug::WhiteoutInTwo))?;
-        let whiteout_last = || {
-            let files = self.rename_files(old, new, RenameMode::Replace)?;
-            self.sync()?;
-            self.create_inode(old.0, old.1, &whiteout).map(|_| files)
-        };
-        Some(whiteout_last())
-    }
-
     /// Plans a renaming, if the names lead to `source` and `target`.
     fn plan_rename<'t>(
         &'t self,
@@ -199,11 +166,10 @@ impl<M: Medium> FileSystem<M> {
         let from_dir = self.dir_of(edits.get(reader, from.parent)?)?;
         let to_dir = self.dir_of(edits.get(reader, to.parent)?)?;
         // The names are read again under the locks: they may lead to other files now.
-        let is_same = |inode| inode == source || planted(Bug::RenameOfOldName);
         let found = from_dir.find(from.name)?.ok_or(FsError::NotFound)?;
         let replaced = self.find_unless(is_absent, &to_dir, to.name)?;
         let named = replaced.as_ref().map(|found| found.inode);
-        if !is_same(found.inode) || named != target {
+        if found.inode != source || named != target {
             return Ok(Outcome::Others((found.inode, named)));
         }
         self.check_both(edits, (from, &found), (to, replaced.as_ref()), mode)?;

@@ -427,11 +427,6 @@ fn crash_during_run_free_leaves_a_checkpoint() {
 }
 
 #[test]
-fn planted_early_run_free_is_caught() {
-    caught_in(&runs()[0], everbyte_pool::plant::Bug::RunFreedEarly, &["not one of"]);
-}
-
-#[test]
 fn crash_leaves_a_checkpoint() {
     for work in workloads().into_iter().chain(further_workloads()) {
         let name = work.name;
@@ -493,31 +488,10 @@ fn crash_during_index_growth_leaves_a_checkpoint() {
     }
 }
 
-#[test]
-fn planted_unlogged_index_split_is_caught() {
-    for work in growths().into_iter().filter(|work| work.index.is_tree()) {
-        let words = ["index", "its inode table", "there cannot be so many"];
-        caught_in(&work, Bug::IndexSplitUnlogged, &words);
-    }
-}
-
-#[test]
-fn planted_early_window_region_is_caught() {
-    caught_in(&next_region(), Bug::RegionNamedEarly, &["a region without tables"]);
-}
-
 /// Explores a workload with a planted bug. The failure must contain one of `words`.
 fn caught(bug: Bug, name: &str, words: &[&str]) {
     let mut all = workloads().into_iter().chain(further_workloads());
-    let work = all.find(|work| work.name == name);
-    caught_in(&work.unwrap_or_else(|| panic!("no workload {name}")), bug, words);
-}
-
-fn caught_in<B: Copy + std::fmt::Debug + PartialEq + Send + Sync + 'static>(
-    work: &Workload,
-    bug: B,
-    words: &[&str],
-) {
+    let work = &all.find(|work| work.name == name).unwrap_or_else(|| panic!("no workload {name}"));
     // A fixed seed repeats the same exploration.
     let explorer = Explorer { seed: 0, ..few() };
     let sound = explored(&explorer, work);
@@ -536,26 +510,12 @@ fn caught_in<B: Copy + std::fmt::Debug + PartialEq + Send + Sync + 'static>(
 
 #[test]
 fn planted_bugs_are_caught() {
-    let cases: [(Bug, &str, &[&str]); 17] = [
+    let cases: [(Bug, &str, &[&str]); 7] = [
         (Bug::NameBeforeInode, "mkdir", &["checksum is wrong"]),
-        (Bug::RenameInTwo, "rename", &["not one of"]),
-        (Bug::InodeReusedEarly, "reuse", &["checksum is wrong", "not one of"]),
         (Bug::EntryReusedEarly, "slots", &["can be so", "not one of", "is gone"]),
-        (
-            Bug::InodesFreshByBlock,
-            "beside",
-            &["checksum is wrong", "not one of", "names lead to it"],
-        ),
         (Bug::AclBesideMode, "acl", &["not one of"]),
-        (Bug::WhiteoutInTwo, "whiteout", &["not one of"]),
-        (Bug::UnnamedNotListed, "unnamed", &["orphan"]),
-        (Bug::NamedStillListed, "unnamed", &["orphan"]),
         (Bug::LinksUnlogged, "chmod", &["checksum is wrong"]),
-        (Bug::SizeBeforeData, "append", &["not one of"]),
         (Bug::OrphanNotListed, "orphan", &["orphan"]),
-        (Bug::SplitUnlogged, "many names", &["directory", "not one of", "its inode says"]),
-        (Bug::TableUnlogged, "many files", &["table"]),
-        (Bug::AttributesInPlace, "attributes", &["can be so", "not one of"]),
         (Bug::FileSyncSkipped, "fsync", &["not one of"]),
         (Bug::FileSyncSkipped, "fsync of what is new", &["not one of"]),
     ];

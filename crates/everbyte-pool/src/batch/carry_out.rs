@@ -4,12 +4,10 @@
 //! checkpoint waits for the batch, and then frees the batch's blocks.
 
 use everbyte_media::{BLOCK_U64, MediaError, Medium};
-use everbyte_plant::planted;
 use smallvec::SmallVec;
 
 use super::{Batch, BatchOutcome, Fill, Step};
 use crate::format::{WordItem, lines_record_bytes, words_record_bytes};
-use crate::plant::Bug;
 use crate::volume::WriteError;
 
 /// Numbers of a batch's steps by sort; execution skips the search for an absent sort.
@@ -58,17 +56,6 @@ impl<M: Medium> Batch<'_, '_, M> {
         self.make()?;
         self.steps.clear();
         Ok(BatchOutcome::Done(epoch))
-    }
-
-    /// Carries the steps out after a checkpoint, as they were planned before it.
-    #[cold]
-    pub(super) fn commit_stale(mut self) -> Result<BatchOutcome, WriteError> {
-        let (volume, steps) = (self.volume(), std::mem::take(&mut self.steps));
-        drop(self);
-        volume.make_room()?;
-        let mut stale = volume.begin_batch()?;
-        stale.steps = steps;
-        stale.commit()
     }
 
     fn sum(&self) -> Sum {
@@ -145,9 +132,7 @@ impl<M: Medium> Batch<'_, '_, M> {
     /// Drops the whole plan. Fences the streams and records first: another thread may allocate the blocks,
     /// and cannot fence this thread's streams. If the medium fails here, the next request fails too.
     fn abandon(&mut self) {
-        if !planted(Bug::AbandonNotFenced) {
-            let _: Result<(), MediaError> = self.writer.commit_abandoned();
-        }
+        let _: Result<(), MediaError> = self.writer.commit_abandoned();
         self.cancel_allocs(0);
     }
 }

@@ -19,11 +19,9 @@ mod retry;
 pub use retry::{ChangeError, PlanConstraints};
 
 use everbyte_media::{BLOCK, BlockNo, LineMask, Medium, PoolOffset};
-use everbyte_plant::planted;
 use smallvec::SmallVec;
 
 use crate::alloc::BlockRun;
-use crate::plant::Bug;
 use crate::sync::{Mutex, MutexGuard};
 use crate::volume::{Volume, WriteError, Writer};
 
@@ -180,8 +178,7 @@ impl<'v, 'd, M: Medium> Batch<'v, 'd, M> {
     /// Drops every step since `savepoint`. Blocks allocated since are free again.
     pub fn roll_back(&mut self, savepoint: Savepoint) {
         let Savepoint(len) = savepoint;
-        let left_behind = usize::from(planted(Bug::SavepointLeavesStep));
-        let kept = self.steps.len().min(len + left_behind);
+        let kept = self.steps.len().min(len);
         self.cancel_allocs(kept);
         while self.visible.last().is_some_and(|&place| place as usize >= kept) {
             self.visible.pop();
@@ -265,9 +262,6 @@ impl<'v, 'd, M: Medium> Batch<'v, 'd, M> {
 
     /// Overlays `words`, read at `at`, with the changes of [`Batch::change_word`].
     pub fn overlay_pending(&self, at: PoolOffset, words: &mut [u64]) {
-        if planted(Bug::OwnChangeUnseen) {
-            return;
-        }
         for &place in &self.visible {
             let Step::Word { at: word, new, .. } = self.steps[place as usize] else { continue };
             let index = word.0.checked_sub(at.0).and_then(|bytes| usize::try_from(bytes / 8).ok());
@@ -284,9 +278,6 @@ impl<'v, 'd, M: Medium> Batch<'v, 'd, M> {
     }
 
     fn pending_word(&self, at: PoolOffset) -> Option<u64> {
-        if planted(Bug::OwnChangeUnseen) {
-            return None;
-        }
         self.visible.iter().rev().find_map(|&place| match self.steps[place as usize] {
             Step::Word { at: word, new, .. } if word == at => Some(new),
             _ => None,

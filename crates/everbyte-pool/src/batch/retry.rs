@@ -1,10 +1,8 @@
 //! Retries of a change until log and free space suffice.
 
 use everbyte_media::Medium;
-use everbyte_plant::planted;
 
 use super::{Batch, BatchOutcome};
-use crate::plant::Bug;
 use crate::volume::{Volume, WriteError};
 
 /// Shortages to respect in the plan of a batch.
@@ -72,11 +70,7 @@ impl<M: Medium> Volume<M> {
             // Built and dropped in place: a move of a batch costs as much as a plan.
             let mut batch = Batch::new(self.join()?);
             plan(&mut batch, constraints)?;
-            let outcome = batch.carry_out()?;
-            if planted(Bug::StalePlan) && outcome == BatchOutcome::LogFull {
-                return Ok(batch.commit_stale()?);
-            }
-            outcome
+            batch.carry_out()?
         };
         self.medium().check().map_err(WriteError::from)?;
         Ok(outcome)

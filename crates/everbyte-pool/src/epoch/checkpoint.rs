@@ -10,7 +10,6 @@ use everbyte_media::{BlockNo, Medium, PoolOffset};
 use everbyte_plant::planted;
 
 use crate::checkpoint_record::write_completed;
-use crate::format::{COMPLETED_A_AT, COMPLETED_B_AT, encode_word};
 use crate::persist::InFlight;
 use crate::plant::Bug;
 use crate::sync::MutexGuard;
@@ -52,10 +51,8 @@ impl<M: Medium> Volume<M> {
     /// As for `flush`.
     pub fn complete(&self, epoch: u64) -> Result<(), WriteError> {
         if self.completed_epoch() < epoch {
-            let shares =
-                planted(Bug::FlushSharesEarlier) && self.checkpointing.try_lock().is_none();
             let checkpointing = self.checkpointing.lock();
-            if self.completed_epoch() < epoch && !shares {
+            if self.completed_epoch() < epoch {
                 self.check_completable()?;
                 if self.is_touched() {
                     self.seal(&checkpointing, true)?.finish()?;
@@ -201,15 +198,9 @@ impl<M: Medium> PendingCheckpoint<'_, '_, M> {
         // blocks back.
         let durable =
             InFlight::flush(medium, dirty_ranges(volume, &sealed), sealed.epoch).fence(medium)?;
-        if planted(Bug::CheckpointRecordUnflushed) {
-            for at in [COMPLETED_A_AT, COMPLETED_B_AT] {
-                medium.store_word(volume.header_at.plus(at), encode_word(sealed.epoch));
-            }
-        } else {
-            // (3) From this store on the epoch's records are dead, so the flush must be durable before.
-            write_completed(medium, volume.header_at, &durable)?;
-        }
-        for &block in sealed.dirty.iter().filter(|_| !planted(Bug::LoggedForever)) {
+        // (3) From this store on the epoch's records are dead, so the flush must be durable before.
+        write_completed(medium, volume.header_at, &durable)?;
+        for &block in &sealed.dirty {
             volume.shared.states.get(block).forget(sealed.epoch);
         }
         volume.completed.store(sealed.epoch, Ordering::Release);

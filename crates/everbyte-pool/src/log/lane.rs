@@ -7,12 +7,10 @@
 use everbyte_media::{
     BLOCK_U64, BlockNo, LINE, LINE_U64, LineMask, MediaError, Medium, PoolOffset, crc32c,
 };
-use everbyte_plant::planted;
 use zerocopy::IntoBytes;
 
 use crate::format::{Descriptor, RecordHeader, RecordKind, WordItem};
 use crate::persist::InFlight;
-use crate::plant::Bug;
 
 /// Layout of a volume's log.
 #[derive(Clone, Copy, Debug)]
@@ -43,8 +41,7 @@ impl LogGeometry {
 
     /// Start of the half of `epoch` in `lane`.
     pub(crate) fn half(&self, lane: u16, epoch: u64) -> PoolOffset {
-        let half = if planted(Bug::OneLogHalf) { 0 } else { epoch % 2 };
-        self.start.plus((2 * u64::from(lane) + half) * self.half_bytes)
+        self.start.plus((2 * u64::from(lane) + epoch % 2) * self.half_bytes)
     }
 }
 

@@ -94,7 +94,7 @@ impl<M: Medium> Half<'_, M> {
         // Nearly every line of a log is not a header of this half, as two of its words show.
         let word = |at: usize| self.medium.load_word(self.start.plus(position + at as u64));
         if word(offset_of!(RecordHeader, log_key)) != self.geometry.log_key
-            || word(offset_of!(RecordHeader, epoch)) != self.epoch && !planted(Bug::EpochNotChecked)
+            || word(offset_of!(RecordHeader, epoch)) != self.epoch
         {
             return None;
         }
@@ -102,7 +102,7 @@ impl<M: Medium> Half<'_, M> {
         self.medium.read(self.start.plus(position), &mut line);
         let header = RecordHeader::read_from_bytes(&line).ok()?;
         let ours = header.log_key == self.geometry.log_key
-            && (header.epoch == self.epoch || planted(Bug::EpochNotChecked))
+            && header.epoch == self.epoch
             && header.lane == self.lane
             && u64::from(header.position) * LINE_U64 == position
             && header.known_kind().is_some()

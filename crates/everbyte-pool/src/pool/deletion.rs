@@ -97,9 +97,7 @@ impl<M: Medium> Pool<M> {
         let mut others = self.volumes();
         others.retain(|other| other.header_at != volume.header_at);
         let _quiet: Vec<_> = others.iter().map(|other| other.quiesce()).collect();
-        if !planted(Bug::DeleteFreesOthers)
-            && !self.without_blocks_of_others(&others, &reached.blocks)
-        {
+        if !self.without_blocks_of_others(&others, &reached.blocks) {
             // Whose they are is unknown.
             damage.get_or_insert(
                 "the blocks of other volumes cannot be told from its own".to_owned(),

@@ -22,13 +22,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use everbyte_media::{BLOCK_U64, BlockNo, MediaError, Medium};
-use everbyte_plant::planted;
 
 use crate::alloc::{Allocator, BlockRun};
 use crate::format::{Corrupt, Superblock, VolumeKind};
 use crate::kind::{Kinds, VolumeView};
 use crate::persist::InFlight;
-use crate::plant::Bug;
 use crate::shared::{Shared, write_superblock};
 use crate::sync::{Mutex, MutexGuard, RwLock};
 use crate::volume::{Volume, VolumeHandle, WriteError};
@@ -472,9 +470,6 @@ impl<M: Medium> Pool<M> {
                 tracing::error!(volume = volume.name(), %error, "the last checkpoint failed");
                 let volume = volume.name().to_owned();
                 closed = closed.and(Err(PoolError::NotFlushed { volume, source: error }));
-                if planted(Bug::CloseStopsEarly) {
-                    break;
-                }
             }
         }
         closed?;

@@ -8,10 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use everbyte_media::Medium;
-use everbyte_plant::planted;
 
 use super::{Users, Volume};
-use crate::plant::Bug;
 
 /// The right to use a volume, held by its kind while the volume is open. A drop releases it.
 pub struct VolumeHandle<M: Medium>(Arc<Volume<M>>);
@@ -20,7 +18,7 @@ impl<M: Medium> VolumeHandle<M> {
     /// Takes the volume for a kind; `None` if it is taken.
     pub(crate) fn take(volume: Arc<Volume<M>>) -> Option<Self> {
         let taken = volume.taken.swap(true, Ordering::AcqRel);
-        (!taken || planted(Bug::SecondHandleGiven)).then(|| Self(volume))
+        (!taken).then(|| Self(volume))
     }
 
     /// The volume.

@@ -500,10 +500,7 @@ impl<M: Medium> Volume<M> {
             let state = self.shared.states.get(block);
             self.is_settled(block) && !state.has_logged_lines(0) && !state.has_logged_lines(1)
         });
-        let word_logged = match planted(Bug::FuaFastPathIgnoresSealedWords) {
-            true => self.shared.states.at(entry_at).word_logged(self.current_epoch(), entry_at),
-            false => self.word_logged_in_open(entry_at),
-        };
+        let word_logged = self.word_logged_in_open(entry_at);
         !word_logged && block_free && self.is_settled(entry_at.block())
     }
 

@@ -399,9 +399,6 @@ impl<'v, M: Medium> Writer<'v, M> {
     #[inline]
     fn fence_records(&mut self) -> Result<(), MediaError> {
         if let Some(in_flight) = &self.in_flight {
-            if planted(Bug::LaneShared) {
-                MutexGuard::unlocked(&mut self.lane, || self.volume.shared.medium.fence())?;
-            }
             in_flight.wait(&*self.volume.shared.medium)?;
         }
         self.in_flight = None;
@@ -514,13 +511,9 @@ impl<M: Medium> Committed<'_, '_, M> {
         let state = self.0.volume.shared.states.get(block);
         // Blocks that a group allocated on another lane stay on that lane's list, for a roll-back.
         let groups = self.0.lane.group_blocks.as_ref();
-        let is_ours =
-            groups.is_none_or(|blocks| blocks.contains(&block)) || planted(Bug::GroupBlocksFreed);
-        let is_unmarked = match planted(Bug::MarkedBlocksFreed) {
-            true => state.is_fresh(self.0.epoch()),
-            false => state.is_untouched_since(self.0.epoch()),
-        };
-        let is_pinned = self.0.volume.pins.has(block) && !planted(Bug::PinIgnoredByRelease);
+        let is_ours = groups.is_none_or(|blocks| blocks.contains(&block));
+        let is_unmarked = state.is_untouched_since(self.0.epoch());
+        let is_pinned = self.0.volume.pins.has(block);
         if is_ours && is_unmarked && !is_pinned {
             self.0.cancel_alloc(block);
         } else {
@@ -530,10 +523,6 @@ impl<M: Medium> Committed<'_, '_, M> {
 
     /// Frees a run of `alloc_run` once the epoch is durable.
     pub fn defer_free_run(&mut self, run: BlockRun) {
-        if planted(Bug::RunFreedEarly) {
-            self.0.volume.give_back_run(run);
-            return;
-        }
         self.0.lane.touched = true;
         self.0.lane.deferred.runs.push(run);
     }

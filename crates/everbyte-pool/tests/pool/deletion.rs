@@ -5,8 +5,6 @@ use std::sync::Arc;
 
 use everbyte_crash::{Closures, Crash, Log, SimMedium};
 use everbyte_media::{BLOCK_U64, BlockNo, Medium, PoolOffset};
-use everbyte_plant::plant;
-use everbyte_pool::plant::Bug;
 use everbyte_pool::{BlockRun, DeletedVolume, NewRoot, Pool, VolumeSpec, repair};
 
 use crate::shelf::{Contents, PLACES, RUN_BLOCKS, SHELF, Shelf, Thing, kinds, open_pool};
@@ -130,13 +128,6 @@ fn crashed_deletion_of_damage_can_be_repeated() {
         let explored = few().explore(&deletion(is_shared));
         println!("{}", explored.unwrap_or_else(|failure| panic!("{failure}")));
     }
-}
-
-#[test]
-fn bug_deletion_of_foreign_blocks_is_caught() {
-    let _planted = plant(Bug::DeleteFreesOthers);
-    let failure = few().explore(&deletion(true)).unwrap_err();
-    println!("{failure}");
 }
 
 #[test]

@@ -4,8 +4,6 @@ use std::sync::Arc;
 
 use everbyte_crash::{Closures, Crash, Explorer, Log, SimMedium, Summary};
 use everbyte_media::BLOCK_U64;
-use everbyte_plant::plant;
-use everbyte_pool::plant::Bug;
 use everbyte_testkit::crash_seed;
 
 use crate::batches::{new_shelf, reopened};
@@ -195,23 +193,4 @@ fn crash_images_have_blocks_of_one_epoch() {
         println!("{summary}");
         assert!(summary.is_exhaustive(), "{summary}");
     }
-}
-
-/// The steps pass without `bug`, and fail with it with a message that contains `expected`.
-fn caught(bug: Bug, blocks: u64, steps: &[Step], expected: &str) {
-    // The same explorations every night.
-    let explorer = Explorer { seed: 0, ..few() };
-    explored(&explorer, blocks, steps).unwrap();
-    let planted = plant(bug);
-    let found = explored(&explorer, blocks, steps);
-    drop(planted);
-    match found {
-        Ok(summary) => panic!("{bug:?} was not caught: {summary}"),
-        Err(failure) => assert!(failure.contains(expected), "{bug:?} is caught: {failure}"),
-    }
-}
-
-#[test]
-fn bug_run_freed_early_is_caught() {
-    caught(Bug::RunFreedEarly, TIGHT, RUNS, "3: (16384, 9, 9)}, not one of");
 }
