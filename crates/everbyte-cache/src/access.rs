@@ -9,14 +9,12 @@ use std::time::Instant;
 
 use everbyte_device::unflushed::Content;
 use everbyte_device::{DeviceError, Fua, check_range};
-use everbyte_plant::planted;
 use parking_lot::MutexGuard;
 
 use crate::actions::PageOp;
 use crate::cache::Cache;
 use crate::frame::Bytes;
 use crate::layout::{PAGE, PAGE_U64, Page, Part, page_no, parts};
-use crate::plant::Bug;
 use crate::settings::Mode;
 use crate::state::State;
 use crate::write_back::WritebackTarget;
@@ -152,7 +150,7 @@ impl Cache {
         state: MutexGuard<'s, State>,
         pages: &Range<Page>,
     ) -> Result<Option<MutexGuard<'s, State>>, DeviceError> {
-        if !state.bypassed.touches(pages) || planted(Bug::UnflushedFetched) {
+        if !state.bypassed.touches(pages) {
             return Ok(Some(state));
         }
         drop(state);
@@ -383,7 +381,7 @@ impl Cache {
             let state = self.state.lock();
             state.invalidated > state.invalidated_durably
         };
-        if is_needed && !planted(Bug::DirectWithoutCheckpoint) {
+        if is_needed {
             self.checkpoint()?;
         }
         Ok(())
@@ -391,9 +389,6 @@ impl Cache {
 
     /// Makes the writes to `pages` durable.
     pub(crate) fn persist(&self, pages: &[Page]) -> Result<(), DeviceError> {
-        if planted(Bug::FlushWithoutPersistedCopy) {
-            return self.checkpoint();
-        }
         self.promising(|| {
             self.persist_copies_with_room(pages)?;
             let may_be_lost = || {
@@ -414,9 +409,6 @@ impl Cache {
 
     /// Makes all answered writes durable.
     pub(crate) fn persist_all(&self) -> Result<(), DeviceError> {
-        if planted(Bug::FlushWithoutPersistedCopy) {
-            return self.checkpoint();
-        }
         self.promising(|| {
             let pages: Vec<Page> = self.state.lock().dram_dirty.iter().collect();
             self.persist_copies_with_room(&pages)?;
@@ -432,10 +424,9 @@ impl Cache {
         &self,
         keep: impl FnOnce() -> Result<(), DeviceError>,
     ) -> Result<(), DeviceError> {
-        let counted = u32::from(!planted(Bug::ReplacedUnflushed));
-        self.state.lock().promises += counted;
+        self.state.lock().promises += 1;
         let kept = keep();
-        self.state.lock().promises -= counted;
+        self.state.lock().promises -= 1;
         kept
     }
 

@@ -4,14 +4,12 @@
 //! stays and is served where it is.
 
 use everbyte_device::DeviceError;
-use everbyte_plant::planted;
 use everbyte_policy::policy::{Action, Tier};
 use everbyte_policy::{Access, Op, PageNo};
 
 use crate::frame::{Bytes, DramCopy, Frame, Span};
 use crate::hit_log::PendingHit;
 use crate::layout::{PAGE, PAGE_U64, Page, Part};
-use crate::plant::Bug;
 use crate::scm::Mark;
 use crate::state::State;
 
@@ -109,9 +107,7 @@ impl State {
 
     /// Lets the policy decide, and executes its actions. Returns the bytes that no page has taken.
     fn decide<'a>(&mut self, access: Access, mut incoming: IncomingBytes<'a>) -> IncomingBytes<'a> {
-        if !planted(Bug::DecidedBeforeReport) {
-            self.tell_hits();
-        }
+        self.tell_hits();
         let mut actions = std::mem::take(&mut self.actions);
         self.lagging_policy.access(access, &mut actions);
         for action in actions.drain(..) {
@@ -138,7 +134,7 @@ impl State {
 
     fn tell(&mut self, PendingHit { access, found }: PendingHit) {
         let page = access.page.0;
-        if self.lagging_policy.tier_of(page).is_none() && !planted(Bug::GonePageReported) {
+        if self.lagging_policy.tier_of(page).is_none() {
             return self.counts.count(Action::Hit { found, served: found });
         }
         let mut actions = std::mem::take(&mut self.actions);

@@ -9,10 +9,8 @@ use std::ops::Range;
 
 use everbyte_device::DeviceError;
 use everbyte_device::unflushed::{Content, Unflushed};
-use everbyte_plant::planted;
 
 use crate::layout::{PAGE_U64, Page};
-use crate::plant::Bug;
 
 /// Most separate runs of pages. Beyond this limit, one run covers all of them.
 const RUNS_MAX: usize = 256;
@@ -155,15 +153,10 @@ impl BypassedPages {
         self.failures += 1;
         let is_concerned = !self.is_empty();
         for changes in [std::mem::take(&mut self.being_flushed), std::mem::take(&mut self.since)] {
-            if planted(Bug::FlushErrorUnreported) {
-                self.since.answered.append(changes.answered);
-                self.since.failed.append(changes.failed);
-            } else {
-                self.lost.append(changes.answered);
-                self.suspect.append(changes.failed);
-            }
+            self.lost.append(changes.answered);
+            self.suspect.append(changes.failed);
         }
-        if is_concerned && !planted(Bug::FlushErrorUnreported) {
+        if is_concerned {
             self.unreported = Some(error.clone());
         }
     }

@@ -7,13 +7,11 @@
 use std::sync::Arc;
 
 use everbyte_device::{AtomicWrites, BlockDevice, DeviceError, IdentityMatch};
-use everbyte_plant::planted;
 
 use crate::cache::{Cache, FoundBacking};
 use crate::error::CacheError;
 use crate::identity_check::{IdentityCheck, MATCHES_MIN};
 use crate::layout::{PAGE_U64, Page, page_no, volume_bytes};
-use crate::plant::Bug;
 use crate::scm::ScmVolume;
 use crate::settings::{Identity, Settings};
 use crate::write_back::WritebackTarget;
@@ -95,7 +93,7 @@ impl Cache {
         // before.
         cache.write_back(&WritebackTarget::Pending).map_err(|error| cache.not_drained(&error))?;
         let is_cut = !old_bytes.is_multiple_of(PAGE_U64) && settings.backing_bytes > old_bytes;
-        if is_cut && !planted(Bug::CutPageKept) {
+        if is_cut {
             let last = page_no(old_bytes / PAGE_U64);
             cache.evict(last).map_err(|error| cache.not_drained(&error))?;
         }

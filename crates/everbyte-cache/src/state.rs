@@ -288,11 +288,7 @@ impl State {
         }
         let mut bytes = self.take_memory();
         let mut shard = self.frames.write(page);
-        if planted(Bug::PromotedBesideWrites) {
-            drop(shard);
-            let _ = self.scm.read(page, 0, &mut bytes[..]);
-            shard = self.frames.write(page);
-        } else if let Err(error) = self.scm.read(page, 0, &mut bytes[..]) {
+        if let Err(error) = self.scm.read(page, 0, &mut bytes[..]) {
             drop(shard);
             return self.note(page, error);
         }
@@ -339,18 +335,6 @@ impl State {
             frame.pending_writeback = true;
         }
         self.pending_writeback.insert(page);
-        if planted(Bug::EvictedBeforeWriteBack) {
-            self.forget_too_early(page);
-        }
-    }
-
-    /// Makes SCM forget a page, and keeps its bytes in DRAM.
-    fn forget_too_early(&mut self, page: Page) {
-        let mut bytes = Box::new([0; PAGE]);
-        if self.read(page, 0, &mut bytes[..]).is_ok() && self.unmark_or_note(page) {
-            let copy = DramCopy { bytes, newer: Span::default() };
-            self.frames.write(page).set_dram(page, Some(copy));
-        }
     }
 
     /// Removes the page's mark, if it has one.

@@ -145,7 +145,7 @@ impl Cache {
         op: ZeroOp,
         is_dirty_in_scm: bool,
     ) -> Result<(), DeviceError> {
-        if is_dirty_in_scm && !planted(Bug::TrimOverCleanCopy) {
+        if is_dirty_in_scm {
             // From before its last write such a page may still be clean durably, and no crash may bring that
             // back over the zeroes.
             self.checkpoint()?;
@@ -182,7 +182,7 @@ impl State {
         for page in found {
             match self.frames.look(page, |frame| (frame.is_dirty(), frame.mark)) {
                 Some((false, _)) => self.invalidate(page)?,
-                Some((true, Some(Mark::Clean))) if !planted(Bug::TrimOverKeptMark) => {
+                Some((true, Some(Mark::Clean))) => {
                     self.unmark(page)?;
                 }
                 _ => {}
