@@ -87,7 +87,7 @@ impl Lender {
     /// `Full` if no run is free; the volume is being deleted; other processes cannot map the pool's
     /// memory; an error of the system.
     pub fn lend(&self, runs: u64, pid: u32) -> Result<Lease, SwapError> {
-        self.lend_as(runs, pid, self.volume.wipes() && !planted(Bug::LentUnwiped))
+        self.lend_as(runs, pid, self.volume.wipes())
     }
 
     /// Lends up to `runs` runs. If `wipes` is set, the borrower sees zeroes.
@@ -109,9 +109,7 @@ impl Lender {
         {
             // The run counts as used until the lender is certain to be able to lend it.
             lending.lent.insert(run.start, None);
-            if !planted(Bug::LockedLate)
-                && !lock_range(&file, &bytes_of(run.start)).map_err(io("lock the pool's file"))?
-            {
+            if !lock_range(&file, &bytes_of(run.start)).map_err(io("lock the pool's file"))? {
                 // Another process has the lock, so the run stays counted as used (L2).
                 continue;
             }
@@ -197,7 +195,7 @@ impl Lender {
     pub fn close(&self) -> Result<(), SwapError> {
         let lending = &mut *self.lending.lock();
         self.take_back(lending)?;
-        if !lending.lent.is_empty() && !planted(Bug::ClosedWithoutAsking) {
+        if !lending.lent.is_empty() {
             return Err(self.lent(lending));
         }
         self.wipe_first(lending, lending.free.len())?;
@@ -227,10 +225,7 @@ impl Lender {
     fn take_back(&self, lending: &mut Lending) -> Result<(), SwapError> {
         let mut ended = Vec::new();
         for &start in lending.lent.keys() {
-            let mut bytes = bytes_of(start);
-            if planted(Bug::FreedInPart) {
-                bytes.end = bytes.start + BLOCK_U64;
-            }
+            let bytes = bytes_of(start);
             let is_locked = match &self.file {
                 Some(file) => is_range_locked(file, &bytes),
                 // Private memory cannot be lent, so it has no borrower.
@@ -243,10 +238,8 @@ impl Lender {
         }
         for start in ended {
             lending.lent.remove(&start);
-            if !planted(Bug::RunForgotten) {
-                // The borrower may have written to the run, so an earlier wipe no longer counts.
-                lending.free.push_back(FreeRun { start, is_wiped: false });
-            }
+            // The borrower may have written to the run, so an earlier wipe no longer counts.
+            lending.free.push_back(FreeRun { start, is_wiped: false });
         }
         Ok(())
     }

@@ -22,9 +22,6 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 
-use everbyte_plant::planted;
-
-use crate::plant::Bug;
 use crate::slots::index;
 use crate::store::{RUN_SLOTS, UNIT};
 
@@ -187,9 +184,6 @@ impl ChunkTable {
     pub(crate) fn claim(&self, at: ChunkNo, seen: Chunk) -> bool {
         if seen.phase() == ChunkPhase::Busy {
             return false;
-        }
-        if planted(Bug::TwoMakers) && seen.phase() == ChunkPhase::Empty {
-            return true;
         }
         self.replace(at, seen, Chunk(seen.0 | PHASE))
     }

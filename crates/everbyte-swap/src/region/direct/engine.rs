@@ -236,7 +236,7 @@ impl<M: ChunkMemory> Chunks<M> {
     fn make_direct(&self, at: ChunkNo) -> Option<RunNo> {
         let run = self.take_run(at)?;
         // Before it is mapped: the run may hold the bytes of another chunk (D3).
-        let zeroed = if planted(Bug::RunNotZeroed) { Ok(()) } else { self.memory.zero_run(run) };
+        let zeroed = self.memory.zero_run(run);
         match zeroed.and_then(|()| self.memory.map_run(at, run)) {
             Ok(()) => Some(run),
             Err(error) => {
@@ -276,7 +276,7 @@ impl<M: ChunkMemory> Chunks<M> {
     /// True if a chunk may be moved or watched.
     fn is_movable(seen: Chunk) -> bool {
         let is_there = seen.is_dram() || seen.run().is_some();
-        is_there && (seen.pins() == 0 || planted(Bug::PinnedChunkMoved))
+        is_there && seen.pins() == 0
     }
 
     /// Moves a chunk from its run to DRAM, if there is room. False if there is none, or the chunk is not a run,
@@ -296,23 +296,15 @@ impl<M: ChunkMemory> Chunks<M> {
         if planted(Bug::RunFreedBeforeMoved) {
             self.free_run(run);
         }
-        let moved = self.freeze(at).and_then(|()| {
-            if planted(Bug::ChunkReleasedBeforeMoved) {
-                self.settle(at, Chunk::DRAM);
-            }
-            self.memory.move_in(at, run)
-        });
+        let moved = self.freeze(at).and_then(|()| self.memory.move_in(at, run));
         if moved.is_err() {
             self.dram.fetch_sub(1, SeqCst);
             self.thaw(at, seen);
-            if planted(Bug::RunFreedThoughNotMoved) {
-                self.free_run(run);
-            }
         } else {
             add(&self.counters.units_in, self.units_of(at));
             self.settle(at, Chunk::DRAM);
             // After the mapping is replaced and the word is stored: no free run is mapped (D2).
-            if !planted(Bug::RunLeaked) && !planted(Bug::RunFreedBeforeMoved) {
+            if !planted(Bug::RunFreedBeforeMoved) {
                 self.free_run(run);
             }
         }
@@ -338,7 +330,7 @@ impl<M: ChunkMemory> Chunks<M> {
         let moved = copied.and_then(|()| self.memory.map_run(at, run));
         if let Err(error) = moved {
             self.note(error);
-            self.thaw(at, if planted(Bug::MovedThoughRefused) { Chunk::direct(run) } else { seen });
+            self.thaw(at, seen);
             self.free_run(run);
         } else {
             add(&self.counters.units_out, self.units_of(at));

@@ -27,10 +27,8 @@ use std::sync::Mutex;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 
-use everbyte_plant::planted;
 use everbyte_slots::SlotTree;
 
-use crate::plant::Bug;
 use crate::region::paged::memory::{Memory, MemoryError};
 use crate::region::paged::unit::{Unit, UnitTable};
 use crate::region::stats::{Counters, Statistics};
@@ -187,7 +185,7 @@ impl<M: Memory> Pager<M> {
     /// Fills the missing page of a claimed unit: with the bytes of its slot, write-protected, or
     /// with zeroes. A present page stays.
     fn restore(&self, at: UnitNo, unit: Unit) -> Result<(), MemoryError> {
-        let there = match unit.slot().filter(|_| !planted(Bug::RestoredAsZeroes)) {
+        let there = match unit.slot() {
             Some(slot) => self.memory.copy_in(at, slot, 1, true),
             None => self.memory.zero_in(at, 1, false),
         };
@@ -200,7 +198,7 @@ impl<M: Memory> Pager<M> {
     /// As [`restore`](Self::restore), after a failed zap: it may have removed the page. If the
     /// restoration fails, every page is in doubt from now on.
     fn restore_or_doubt(&self, at: UnitNo, unit: Unit) {
-        if !planted(Bug::GoneTakenForThere) && self.restore(at, unit).is_err() {
+        if self.restore(at, unit).is_err() {
             self.is_doubtful.store(true, SeqCst);
         }
     }
@@ -221,7 +219,7 @@ impl<M: Memory> Pager<M> {
         self.memory.step();
         // The word before the window: the evictor removes a window before it reads the words (P6).
         self.units.set(at, unit);
-        if unit.is_resident() && !planted(Bug::WindowForgotten) {
+        if unit.is_resident() {
             self.add_window(at.0 / WINDOW);
         }
         self.memory.step();

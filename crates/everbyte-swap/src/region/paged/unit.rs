@@ -99,15 +99,6 @@ impl Unit {
         has_slot.then_some(SlotNo(self.0 >> SLOT_SHIFT))
     }
 
-    /// Remembers a former slot of the unit.
-    pub(crate) fn with_stale_slot(self, slot: SlotNo) -> Self {
-        Self(self.0 | (slot.0 + 1) << SLOT_SHIFT)
-    }
-
-    pub(crate) fn stale_slot(self) -> Option<SlotNo> {
-        (self.0 >> SLOT_SHIFT).checked_sub(1).map(SlotNo)
-    }
-
     pub(crate) fn is_resident(self) -> bool {
         matches!(self.phase(), Phase::Clean | Phase::Dirty | Phase::WritingBack)
     }

@@ -206,7 +206,7 @@ impl<M: Memory> Pager<M> {
     }
 
     fn choose_unit(&self, at: UnitNo, seen: Unit, batch: &mut Batch) -> Step {
-        let is_pinned = seen.pins() > 0 && !planted(Bug::PinnedEvicted);
+        let is_pinned = seen.pins() > 0;
         match seen.phase() {
             Phase::Clean | Phase::Dirty if seen.is_referenced() => {
                 // If the word changed since, the unit is in use.
@@ -254,7 +254,7 @@ impl<M: Memory> Pager<M> {
             let (first, last) = (batch.leaving[from].at, batch.leaving[end - 1].at);
             let run = UnitRun { first, units: last.0 - first.0 + 1 };
             self.memory.step();
-            let is_late = planted(Bug::CopiedBeforeProtected) || planted(Bug::ZeroPageLost);
+            let is_late = planted(Bug::CopiedBeforeProtected);
             let protected = if is_late { Ok(()) } else { self.memory.protect(run) };
             // Released right after the call, because faults on these units wait for it.
             for (at, seen) in batch.bridge.drain(..) {
@@ -301,9 +301,6 @@ impl<M: Memory> Pager<M> {
     }
 
     fn claim_for_bridge(&self, at: UnitNo, bridge: &mut Vec<(UnitNo, Unit)>) -> bool {
-        if planted(Bug::NeighbourProtected) {
-            return true;
-        }
         self.memory.step();
         let seen = self.units.load(at);
         // A dirty page must stay writable, so a dirty unit ends the run.
@@ -351,16 +348,7 @@ impl<M: Memory> Pager<M> {
     fn copy_unit(&self, leaving: &mut EvictionCandidate, slot: Option<SlotNo>, hint: &mut SlotNo) {
         self.memory.step();
         let at = leaving.at;
-        if planted(Bug::GhostReused) && leaving.seen.stale_slot().is_some() {
-            leaving.step = Step::Copied(leaving.seen.stale_slot());
-            slot.into_iter().for_each(|slot| self.slots.free(slot));
-            return;
-        }
         let is_zero = self.memory.is_zero(at);
-        if planted(Bug::ZeroPageLost) {
-            self.memory.step();
-            let _protected = self.memory.protect(UnitRun { first: at, units: 1 });
-        }
         if is_zero {
             slot.into_iter().for_each(|slot| self.slots.free(slot));
             leaving.step = Step::Copied(None);
@@ -389,14 +377,9 @@ impl<M: Memory> Pager<M> {
             // The claim fails if a store made the unit dirty since step 2 (P2).
             if self.units.claim(leaving.at, writing_back) {
                 leaving.step = Step::Claimed(slot);
-            } else if planted(Bug::CleanThoughWritten) {
-                self.units.set(leaving.at, writing_back.with_phase(Phase::Busy));
-                leaving.step = Step::Claimed(slot);
             } else {
                 leaving.step = Step::Kept;
-                if let Some(slot) = slot
-                    && !planted(Bug::SlotLeaked)
-                {
+                if let Some(slot) = slot {
                     self.free_slot(slot);
                 }
             }

@@ -205,10 +205,7 @@ impl<M: Memory> Pager<M> {
         self.memory.step();
         let filled = match slot {
             None => self.memory.zero_in(first, units, access.is_store),
-            Some(slot) => {
-                let protect = !writable && !planted(Bug::CleanAndWritable);
-                self.memory.copy_in(first, slot, units, protect)
-            }
+            Some(slot) => self.memory.copy_in(first, slot, units, !writable),
         };
         let done = filled.as_ref().map_or(0, |done| *done);
         match slot {
@@ -328,15 +325,10 @@ impl<M: Memory> Pager<M> {
     /// Ends the claim to a unit whose page became writable.
     fn became_dirty(&self, at: UnitNo, seen: Unit, is_used: bool) {
         let is_referenced = is_used || seen.is_referenced();
-        let mut next = Unit::DIRTY.with_pins(seen.pins()).referenced(is_referenced);
+        let next = Unit::DIRTY.with_pins(seen.pins()).referenced(is_referenced);
         match seen.slot() {
-            Some(slot) => {
-                // The page is present and writable, so the copy in the slot is stale.
-                self.free_slot(slot);
-                if planted(Bug::GhostReused) {
-                    next = next.with_stale_slot(slot);
-                }
-            }
+            // The page is present and writable, so the copy in the slot is stale.
+            Some(slot) => self.free_slot(slot),
             None if seen.phase() == Phase::WritingBack => count(&self.counters.units_redirtied),
             None => {}
         }
