@@ -3,7 +3,7 @@
 # What is too long for every change: machine kills on every kind of medium, with planted losses that
 # the judge must notice; the kernel's NBD client under machine kills; kill -9 under SQLite and under
 # TPC-C; crashes of random workloads with new seeds; a POSIX suite and fsx on a mount; and the
-# end-to-end scripts with more rounds; the memory extension beside kernel swap. Needs the packages in .ci/run,
+# end-to-end scripts with more rounds; the memory extension beside kernel swap; and the mutants. Needs the packages in .ci/run,
 # and redis-server, redis-tools, memcached, rustc and hpcc; without a tool, or a right, that a test needs, it
 # fails. See e2e/tally.sh for how it ends.
 
@@ -30,6 +30,7 @@ export EVERBYTE_SCHEDULES=${EVERBYTE_SCHEDULES:-1500}
 echo "EVERBYTE_CRASH_SEED=$EVERBYTE_CRASH_SEED EVERBYTE_CRASH_CASES=$EVERBYTE_CRASH_CASES"
 run explore.sh
 run fuzz-check.sh
+run mutants.sh
 
 run machine/kill.py 20 --plant
 run machine/kill.py 10 --medium eadr
