@@ -7,26 +7,26 @@ use crate::error::DeviceError;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AtomicWriteError {
-    /// So much cannot be written at once; nothing was done. Fewer or smaller writes can be.
+    /// The writes are too large for one atomic request. No byte changed. Fewer or smaller writes can succeed.
     #[error("too much to be written as one: {what}")]
     TooLarge {
-        /// The thing that it does not fit into.
+        /// The resource without room for them.
         what: &'static str,
     },
-    /// As of a single write: nothing was done, unless the error is [`DeviceError::Media`].
+    /// The error of a single write. No byte changed, unless the error is [`DeviceError::Media`].
     #[error(transparent)]
     Device(#[from] DeviceError),
 }
 
 /// A block device that can make several writes as one.
 pub trait AtomicWrites: BlockDevice {
-    /// Makes every write of `requests` or none of them; a crash, too, leaves all or none. Where two
-    /// overlap, the later one's bytes stay. If one has [`Fua::Yes`](crate::Fua::Yes), all are durable
-    /// when this returns; else a crash may undo them, together, until the next flush. Readers may see
-    /// some of the writes before others.
+    /// Makes all writes of `requests` or no write. A crash leaves all or no write, too. If two overlap, the
+    /// later one's bytes stay. If one has [`Fua::Yes`](crate::Fua::Yes), all are durable at the return.
+    /// Otherwise a crash may undo all of them together until the next flush. Readers may see some of the
+    /// writes before others.
     ///
     /// # Errors
-    /// `TooLarge`; those of `write`. After [`DeviceError::Media`] all or none are there after the
-    /// device was opened again.
+    /// `TooLarge`; the errors of `write`. After [`DeviceError::Media`] and the next opening, the device has
+    /// all writes or no write.
     fn write_atomic(&self, requests: &[WriteRequest<'_>]) -> Result<(), AtomicWriteError>;
 }

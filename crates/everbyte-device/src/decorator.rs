@@ -1,28 +1,27 @@
 //! Devices in front of others.
 //!
-//! Owns the one place where requests are passed on. Knows no decorator.
+//! Owns the forwarding of requests. Knows no decorator.
 
 use crate::device::{BlockDevice, Extent, Fua, Geometry, Hole, WriteRequest};
 use crate::error::DeviceError;
 use crate::transport::Transport;
 
-/// Route of requests that consist of others, if a [`Decorator`] does not override them: a send is a read, and a
+/// Route of composite requests without an override of the [`Decorator`]: a send is a read, and a
 /// [`write_batch`](BlockDevice::write_batch) is several writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Passthrough {
-    /// The inner device gets such a request whole, by its own transport, which may be faster. For a decorator that
-    /// overrides neither `read` nor `write`, or overrides `transport` and `write_batch` as well.
+    /// The inner device gets such a request whole, by its own transport. This may be faster. The decorator must
+    /// override neither `read` nor `write`, or override `transport` and `write_batch` as well.
     Whole,
     /// The decorator's own `read` and `write` serve such a request, so it sees each of them.
     Split,
 }
 
-/// A device in front of another: it overrides the requests that it does something about, and every
-/// other one goes to the inner device.
+/// A device in front of another. It overrides some requests and forwards all others to the inner device.
 ///
-/// A decorator is a [`BlockDevice`], and that is what its users call. This trait has the same methods
-/// once more, to be overridden. It is best not imported but named by its path in the `impl`; in
-/// there, calls of a decorator need the name of the trait as well, as in `BlockDevice::flush(self)`.
+/// A decorator is a [`BlockDevice`], and its users call the methods of [`BlockDevice`]. This trait repeats
+/// these methods for overrides. Name the trait by its path in the `impl` instead of an import. Calls of
+/// a decorator in the `impl` need the name of the trait, as in `BlockDevice::flush(self)`.
 pub trait Decorator: Send + Sync {
     /// The device behind it.
     type Inner: BlockDevice + ?Sized;

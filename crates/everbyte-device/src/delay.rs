@@ -1,13 +1,13 @@
-//! A device that takes as long as a slow one would, for measurements.
+//! A device with the delays of a slow disk, for measurements.
 //!
 //! Source of the model: C. Ruemmler and J. Wilkes, "An Introduction to Disk Drive Modeling", IEEE
 //! Computer, 1994: a seek that grows with the root of the distance, half a turn of rotation, and
-//! transfer. A request that begins where the last one ended seeks nowhere. Writes go to the disk at
-//! once, as without a write cache. One head: requests of several threads queue. Memory cards and
-//! solid-state disks are disks whose jumps cost the same whatever the distance.
+//! transfer. A request at the end of the last one needs no seek. The model has no write cache.
+//! One head serves all threads, so their requests queue. In memory cards and solid-state disks all jumps
+//! have the same cost.
 //!
-//! It can count the time instead of taking it. Then the same requests in the same order make the
-//! same time in every run.
+//! It can count the time without a wait. Then the same requests in the same order have the same time in
+//! every run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -93,12 +93,12 @@ impl DelayDevice {
         Self { device, costs, waits: AtomicBool::new(true), head: Mutex::new(Head::default()) }
     }
 
-    /// Makes requests take their time (`true`, as at first), or only count it.
+    /// Sets if requests wait (`true`, the initial state) or only count their time.
     pub fn set_waits(&self, waits: bool) {
         self.waits.store(waits, Ordering::Relaxed);
     }
 
-    /// Time that requests took, or would have taken, so far.
+    /// Sum of the waited or counted times.
     #[must_use]
     pub fn spent(&self) -> Duration {
         self.head.lock().spent

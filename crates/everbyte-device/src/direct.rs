@@ -1,9 +1,9 @@
-//! Reading and writing a file in a way that bypasses the system's page cache.
+//! Reads and writes of a file without the system's page cache.
 //!
-//! Owns the alignment that this takes: of offsets, lengths and buffers, 4096 bytes, which satisfies
-//! every disk of today. Requests of other alignment are widened; a write that is reads the blocks at
-//! its ends first, so the caller must keep writers apart. The end of a file that does not end with
-//! a whole block lies beyond [`Direct::end`], and is the caller's.
+//! Owns the required alignment of offsets, lengths and buffers: 4096 bytes, enough for every disk of
+//! today. Requests of other alignment are widened. A widened write first reads the blocks at its ends, so
+//! the caller must keep writers apart. A part of a block at the end of a file lies beyond
+//! [`Direct::end`]; the caller serves it.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -16,7 +16,7 @@ use rustix::fs::OFlags;
 pub(crate) const ALIGN: u64 = 4096;
 const ALIGN_LEN: usize = 4096;
 
-/// Longest piece that is read or written at once.
+/// Longest piece of one system call.
 const PIECE_LEN: u64 = 1 << 20;
 
 /// Memory that begins at a multiple of [`ALIGN`].
@@ -76,8 +76,8 @@ pub(crate) struct Direct {
 }
 
 impl Direct {
-    /// Opens `other`, which has `size_bytes` bytes, a second time, whatever its path leads to by
-    /// now, and reads a block to see that it works.
+    /// Opens the open file `other` of `size_bytes` bytes a second time, also if its path changed, and
+    /// reads a block as a test.
     pub(crate) fn open(other: &File, size_bytes: u64, is_writable: bool) -> io::Result<Self> {
         let flags = i32::try_from(OFlags::DIRECT.bits()).unwrap_or(0);
         let path = format!("/proc/self/fd/{}", other.as_raw_fd());
@@ -90,7 +90,7 @@ impl Direct {
         Ok(direct)
     }
 
-    /// Bytes of the file that are read and written here: its whole blocks.
+    /// Bytes in the whole blocks of the file.
     pub(crate) fn end(&self) -> u64 {
         self.end
     }

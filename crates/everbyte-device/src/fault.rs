@@ -1,7 +1,7 @@
-//! A device that fails or hangs on demand, for tests of the code that uses it.
+//! A device that fails or hangs on demand, for tests of its users.
 //!
-//! Owns the choice of which requests fail or hang; a failed request does nothing, one that hangs is
-//! done once it may go on. Knows nothing of the device below.
+//! Owns the choice of failing and hanging requests. A failed request has no effect. A hanging request runs
+//! after its release. Knows nothing of the inner device.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::decorator::Passthrough;
 use crate::device::{BlockDevice, Fua, Hole};
 use crate::error::DeviceError;
 
-/// Kinds of requests that can fail or hang.
+/// Kinds of failing or hanging requests.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Faults {
     /// Reads fail.
@@ -33,9 +33,9 @@ impl Faults {
 struct Plan {
     faults: Faults,
     hangs: Faults,
-    /// Requests that hang now.
+    /// Hanging requests.
     hanging: u64,
-    /// Requests until one fails, besides those of `faults`.
+    /// Requests until the next failure. `faults` has further failures.
     countdown: Option<u64>,
     requests: u64,
 }
@@ -44,12 +44,12 @@ struct Plan {
 pub struct FaultDevice {
     device: Arc<dyn BlockDevice>,
     plan: Mutex<Plan>,
-    /// Notified when requests begin to hang, and when they may go on.
+    /// Notified when requests begin to hang, and at their release.
     changed: Condvar,
 }
 
 impl FaultDevice {
-    /// Makes a device that fails nothing until [`fail`](Self::fail) or the like is called.
+    /// Makes a device without faults. [`fail`](Self::fail) and similar calls add them.
     #[must_use]
     pub fn new(device: Arc<dyn BlockDevice>) -> Self {
         Self { device, plan: Mutex::new(Plan::default()), changed: Condvar::new() }
@@ -60,7 +60,7 @@ impl FaultDevice {
         self.plan.lock().faults = faults;
     }
 
-    /// Lets all requests of these kinds hang from now on, and others go on.
+    /// Lets all requests of these kinds hang from now on, and releases all others.
     pub fn hang(&self, hangs: Faults) {
         self.plan.lock().hangs = hangs;
         self.changed.notify_all();

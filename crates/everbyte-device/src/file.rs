@@ -1,15 +1,15 @@
 //! A file or a block device of the system as a device.
 //!
-//! Owns opening, the size, and how the system is asked to zero and to give space back. Requests go through the system's page cache or, if wanted, past it; `flush` is
-//! `fdatasync`. Sizes are those at opening.
+//! Owns the opening, the size, and the system calls for zeroes and freed space. Requests use the system's
+//! page cache or bypass it. `flush` is `fdatasync`. The size is the one at the opening.
 //!
-//! Zeroing that may leave holes is `fallocate` with `FALLOC_FL_PUNCH_HOLE`, on block devices as well:
-//! there Linux makes it a write of zeroes that may unmap, if the device has one. (The ioctl
-//! `BLKDISCARD` would not promise what is read afterwards, and needs `unsafe` code.) Zeroing that may
-//! not is `FALLOC_FL_ZERO_RANGE`, which is `BLKZEROOUT` on block devices.
+//! Zeroing with permitted holes is `fallocate` with `FALLOC_FL_PUNCH_HOLE`, on block devices as well.
+//! There Linux sends a write of zeroes with permission to unmap, if the device has one. (The ioctl
+//! `BLKDISCARD` promises no contents of later reads, and needs `unsafe` code.) Zeroing without holes is
+//! `FALLOC_FL_ZERO_RANGE`. On block devices this is `BLKZEROOUT`.
 //!
-//! Concurrent requests to one block are kept apart here, because the system does not promise that
-//! a read sees all of a write or nothing.
+//! A lock orders concurrent requests to one block, because the system does not promise atomic reads
+//! during writes.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Seek, SeekFrom};
@@ -30,10 +30,10 @@ use crate::error::DeviceError;
 use crate::identity::{BackingIdentity, stable_path};
 use crate::syncs::Syncs;
 
-/// Zeroes are written in pieces of so many bytes where the system cannot zero.
+/// Bytes of a written piece of zeroes, if the system cannot zero.
 const ZEROES_LEN: usize = 1 << 20;
 
-/// Reasons for which a file cannot be a device.
+/// Reasons to refuse a file as a device.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileDeviceError {
@@ -60,7 +60,7 @@ pub enum FileDeviceError {
         /// The file.
         path: PathBuf,
     },
-    /// The system uses the block device, or a part of it, itself.
+    /// The system uses the block device or a part of it.
     #[error(
         "{path} is in use by the system: it, or a partition of it, is mounted or part of another \
          device; unmount it, or use another device",
@@ -75,13 +75,13 @@ pub enum FileDeviceError {
 /// Options of a [`FileDevice`].
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct FileOptions {
-    /// Requests bypass the system's page cache (`O_DIRECT`), for files that something above caches
-    /// already. Where the file system refuses, they go through it, and
-    /// [`FileDevice::why_buffered`] returns the reason.
+    /// Requests bypass the system's page cache (`O_DIRECT`), for files with another cache above. If the file
+    /// system refuses, requests use the page cache, and [`FileDevice::why_buffered`] returns the
+    /// reason.
     pub direct: bool,
 }
 
-/// A file or a block device. If a flush or a durable write fails, whoever else made one at that time is told as well.
+/// A file or a block device. If a flush or a durable write fails, concurrent flushes and durable writes fail as well.
 pub struct FileDevice {
     file: File,
     path: PathBuf,
@@ -99,8 +99,8 @@ pub struct FileDevice {
 }
 
 impl FileDevice {
-    /// Opens the file or block device at `path` for reading and writing, and locks it against other
-    /// processes that lock it. A block device is opened exclusively: it cannot be mounted meanwhile.
+    /// Opens the file or block device at `path` for reading and writing, and takes an advisory lock. A block
+    /// device is opened exclusively, so it cannot be mounted while it is open.
     ///
     /// A write-protected device is opened for reading and is read-only. Signs of write protection are the read-only flag
     /// of a block device, a read-only file system, an immutable or append-only file, and a sealed file.
@@ -177,7 +177,7 @@ impl FileDevice {
         self.protection.as_deref()
     }
 
-    /// Checks the range of a request that changes something, and that the device is not write-protected.
+    /// Checks the range of a change, and that the device is not write-protected.
     fn check_write(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         check_range(offset, len, self.size_bytes)?;
         match &self.protection {
@@ -187,14 +187,14 @@ impl FileDevice {
     }
 
     /// Returns the file system's reason if requests go through the page cache although
-    /// [`FileOptions::direct`] was set; `None` if everything is as it was asked for.
+    /// [`FileOptions::direct`] was set; otherwise `None`.
     #[must_use]
     pub fn why_buffered(&self) -> Option<&str> {
         self.why_buffered.as_deref()
     }
 
-    /// Its absolute path: of a block device, one that stays when disks are numbered anew, if there
-    /// is one; else without symbolic links. See [`stable_path`].
+    /// Its absolute path. A block device has a link with a permanent name, if one exists. Otherwise the path
+    /// has no symbolic links. See [`stable_path`].
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -206,13 +206,13 @@ impl FileDevice {
         self.is_block
     }
 
-    /// Numbers of its device and inode, for messages: neither stays for ever.
+    /// Numbers of its device and inode, for messages. Both can change.
     #[must_use]
     pub fn serial(&self) -> &str {
         &self.serial
     }
 
-    /// The identity that tells it from other files and devices.
+    /// The identity of the file or device.
     #[must_use]
     pub fn identity(&self) -> &BackingIdentity {
         &self.identity
@@ -227,12 +227,12 @@ impl FileDevice {
         DeviceError::Media { offset, len, reason: format!("{path}: {error}") }
     }
 
-    /// Makes durable what was written since so many flushes had failed.
+    /// Makes the writes since that count of failed flushes durable.
     fn sync(&self, failures: u64) -> io::Result<()> {
         self.syncs.make(failures, || self.file.sync_data())
     }
 
-    /// End of the bytes whose requests bypass the page cache.
+    /// End of the bytes outside of the page cache.
     fn direct_end(&self) -> u64 {
         self.direct.as_ref().map_or(0, Direct::end)
     }
@@ -253,7 +253,7 @@ impl FileDevice {
         self.file.write_all_at(last, offset + first.len() as u64)
     }
 
-    /// Returns how many of `len` bytes at `offset` bypass the page cache.
+    /// Returns the number of the `len` bytes at `offset` that bypass the page cache.
     fn direct_len(&self, offset: u64, len: usize) -> usize {
         let below = self.direct_end().saturating_sub(offset);
         usize::try_from(below.min(len as u64)).expect("at most `len`")
@@ -287,7 +287,7 @@ impl FileDevice {
         self.write_zero_bytes(last, end)
     }
 
-    /// Lets the system zero; says whether it can.
+    /// Lets the system zero. Returns false if it cannot.
     fn zero_blocks(&self, first: u64, last: u64, hole: Hole, fast: bool) -> io::Result<bool> {
         let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let zero = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
@@ -308,25 +308,25 @@ impl FileDevice {
         Ok(false)
     }
 
-    /// Data and holes from `offset` on, as the file system tells them.
+    /// Data and holes from `offset` on, from the file system.
     fn extents(&self, offset: u64, len: u64, extents_max: usize) -> Vec<Extent> {
         let end = offset + len;
         let mut extents = Vec::new();
         let mut at = offset;
         while at < end && extents.len() < extents_max.max(1) {
             let (next, hole) = match self.seek(SeekTo::Data(at)) {
-                // There is nothing but a hole up to the end of the file. What lies beyond, in one that
-                // became shorter, is lost, and reading it is an error.
+                // A hole up to the end of the file. If the file became shorter, bytes beyond are lost, and a
+                // read of them is an error.
                 Err(Errno::NXIO) => match self.seek(SeekTo::End(0)) {
                     Ok(file_end) if file_end > at => (file_end.min(end), true),
                     _ => (end, false),
                 },
                 Ok(data) if data > at => (data.min(end), true),
                 Ok(_) => (self.seek(SeekTo::Hole(at)).unwrap_or(end).min(end), false),
-                // The file system does not tell.
+                // The file system does not report holes.
                 Err(_) => (end, false),
             };
-            // One who answers nonsense is not asked again.
+            // After an impossible answer the file system counts as unable to report.
             let next = if next > at { next } else { end };
             extents.push(Extent { len: next - at, hole, zero: hole });
             at = next;
@@ -334,7 +334,7 @@ impl FileDevice {
         extents
     }
 
-    /// Moves the offset of the open file, which nobody uses.
+    /// Moves the offset of the open file. All requests name their offset, so none uses it.
     fn seek(&self, to: SeekTo) -> Result<u64, Errno> {
         rustix::fs::seek(&self.file, to)
     }
@@ -384,7 +384,7 @@ fn open_found(
     let is_block = found.file_type().is_block_device();
     let mut flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     if is_block {
-        // Refused while the system uses it; from now on the system is refused.
+        // `O_EXCL` fails while the system uses the device, and excludes the system afterwards.
         flags |= OFlags::EXCL;
     }
     let read_only = |reason: String| {
@@ -465,7 +465,7 @@ impl BlockDevice for FileDevice {
         };
         let done =
             written.and_then(|()| if fua == Fua::Yes { self.sync(failures) } else { Ok(()) });
-        // Some of it may be there.
+        // Some bytes may be written.
         done.map_err(|error| DeviceError::Media {
             offset,
             len,
@@ -475,7 +475,7 @@ impl BlockDevice for FileDevice {
 
     fn flush(&self) -> Result<(), DeviceError> {
         if self.protection.is_some() {
-            // Nothing was written.
+            // No byte was written.
             return Ok(());
         }
         let synced = self.sync(self.syncs.failures());
@@ -547,7 +547,7 @@ mod tests {
     use super::*;
     use crate::conformance;
 
-    /// A folder that is gone when dropped.
+    /// A folder. A drop removes it.
     struct Folder(PathBuf);
 
     impl Folder {
@@ -711,14 +711,14 @@ mod tests {
         assert!(absent.is_err_and(|error| error.to_string().contains("absent")));
     }
 
-    /// A loop device over a file, let go when dropped.
+    /// A loop device over a file. A drop detaches it.
     struct Loop(PathBuf);
 
     /// Times that a loop device may be lost to another program.
     const LOOP_TRIES: u32 = 20;
 
     impl Loop {
-        /// `None` where there are none, or not for us.
+        /// `None` if loop devices are absent or refused.
         fn over(image: &Path) -> Option<Self> {
             let made = std::process::Command::new("losetup")
                 .args(["--find", "--show"])

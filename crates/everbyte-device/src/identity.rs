@@ -1,9 +1,8 @@
-//! Identities of backing files and block devices, which tell one from another although paths and
-//! device names change.
+//! Identities of backing files and block devices. Paths and device names change, identities do not.
 //!
-//! Owns where the system keeps such things (birth times of files, `/sys` of devices) and how two
-//! identities compare. Numbers that the system gives out anew at each start, such as those of
-//! devices, never prove anything by themselves.
+//! Owns the sources of identities (birth times of files, `/sys` of devices) and the comparison of two
+//! identities. The system assigns some numbers again at each start, for example device numbers. Such
+//! numbers alone prove nothing.
 
 use std::fs::{self, File};
 use std::io;
@@ -13,33 +12,32 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, fstatvfs, statx};
 use serde::{Deserialize, Serialize};
 
-/// Files in the folder of a disk below `/sys` that hold a name which stays with the disk, by
-/// preference.
+/// Files in the folder of a disk below `/sys` with a permanent name of the disk, by preference.
 const NAMES_OF_DISKS: [&str; 7] =
     ["wwid", "device/wwid", "dm/uuid", "md/uuid", "serial", "device/serial", "device/cid"];
 
-/// Folders with links to block devices whose names stay with the device, by preference.
+/// Folders of links with permanent names of block devices, by preference.
 const STABLE_LINKS: [&str; 3] = ["/dev/disk/by-id", "/dev/mapper", "/dev/disk/by-path"];
 
-/// Certainty that two identities are those of one backing file or device.
+/// Certainty that two identities belong to one backing file or device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IdentityMatch {
-    /// It is proved that they are.
+    /// Proof of one file or device.
     Same,
-    /// Nothing contradicts it, and nothing proves it: the system gives too little information.
+    /// Neither proof nor contradiction: the system has too little information.
     Plausible,
-    /// It is proved that they are not.
+    /// Proof of two files or devices.
     Different,
 }
 
 /// A file's identity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct FileIdentity {
-    /// Number of the device that its file system is on. Another one after a restart, perhaps.
+    /// Number of the device of its file system. It can change at a restart.
     pub device: u64,
     /// Identifier of the file system; 0 if it has none.
     pub file_system: u64,
-    /// Inode number. File systems give those of deleted files to new ones.
+    /// Inode number. File systems reuse the numbers of deleted files.
     pub inode: u64,
     /// Birth time of the file, in nanoseconds since 1970, if the file system knows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -70,7 +68,7 @@ impl FileIdentity {
             _ if self.inode != other.inode => IdentityMatch::Different,
             (Some(born), Some(other)) if born != other => IdentityMatch::Different,
             (Some(_), Some(_)) if is_same_system => IdentityMatch::Same,
-            // Some file systems, XFS for one, make their identifier of the device's number.
+            // Some file systems, for example XFS, derive their identifier from the device number.
             (Some(_), Some(_)) => IdentityMatch::Plausible,
             _ if is_same_system => IdentityMatch::Plausible,
             _ => IdentityMatch::Different,
@@ -89,22 +87,22 @@ pub enum BackingIdentity {
     Loop {
         /// The file.
         file: FileIdentity,
-        /// First byte of the file that is the device's.
+        /// First byte of the device in the file.
         offset_bytes: u64,
     },
-    /// A disk that tells a name of its own, or a partition of one.
+    /// A disk with a permanent name, or a partition of such a disk.
     Disk {
-        /// Which name it is, and the name: `wwid naa.5000c500a1b2c3d4`.
+        /// The kind of the name and the name: `wwid naa.5000c500a1b2c3d4`.
         hardware: String,
         /// First sector of the partition; `None` for the whole disk.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         partition_start: Option<u64>,
     },
-    /// A block device that tells nothing but its number.
+    /// A block device with a number alone.
     Number {
         /// Its device number.
         device: u64,
-        /// Identifier of the system's start that `sequence` counts from.
+        /// Identifier of the system's start. `sequence` counts from this start.
         boot: String,
         /// The system's sequence number of the disk (`diskseq`); 0 if it has none.
         sequence: u64,
@@ -124,8 +122,8 @@ impl BackingIdentity {
         FileIdentity::of(file).map(Self::File)
     }
 
-    /// The identity of the file or block device at `path`, which is not opened: no driver is asked, and
-    /// nobody waits for the other end of a pipe.
+    /// The identity of the file or block device at `path`. This call does not open it, so it calls no driver and
+    /// does not wait for the other end of a pipe.
     ///
     /// # Errors
     /// The system's.
@@ -144,7 +142,7 @@ impl BackingIdentity {
         })
     }
 
-    /// The identity of the device that `/sys` describes in this folder, if it tells more than its
+    /// The identity of the device described by this folder of `/sys`. `None` if the folder has only its
     /// number.
     fn of_folder(folder: &Path) -> Option<Self> {
         if let Some(path) = word(&folder.join("loop/backing_file")) {
@@ -162,7 +160,7 @@ impl BackingIdentity {
         Some(Self::Disk { hardware, partition_start })
     }
 
-    /// Compares it with `other`: are they identities of the same backing file or device?
+    /// Compares it with the identity of another backing file or device.
     #[must_use]
     pub fn compare(&self, other: &Self) -> IdentityMatch {
         match (self, other) {
@@ -184,8 +182,8 @@ impl BackingIdentity {
         }
     }
 
-    /// Returns true if a write to the one may change bytes of the other: they may be the same, or the
-    /// one may be a part of the other (a partition, a loop device over the file).
+    /// Returns true if a write to one may change bytes of the other: they may be the same, or one may be
+    /// a part of the other (a partition, a loop device over the file).
     #[must_use]
     pub fn shares_bytes_with(&self, other: &Self) -> bool {
         match (self, other) {
@@ -205,12 +203,12 @@ impl BackingIdentity {
     }
 }
 
-/// The path to keep for a file or block device. For a block device a link whose name stays with it
-/// when the system numbers its disks anew: `path` itself if it is such a link, else the first that
-/// leads to it; for anything else, or without such a link, the path without symbolic links.
+/// The path to keep for a file or block device. Some links keep the name of a block device when the
+/// system numbers its disks again. For a block device the path is `path` if it is such a link, else the
+/// first such link to the device. Otherwise the path has no symbolic links.
 ///
 /// # Errors
-/// There is nothing at `path`.
+/// Nothing exists at `path`.
 pub fn stable_path(path: &Path) -> io::Result<PathBuf> {
     let real = path.canonicalize()?;
     if !fs::metadata(&real)?.file_type().is_block_device() {
@@ -219,7 +217,7 @@ pub fn stable_path(path: &Path) -> io::Result<PathBuf> {
     Ok(stable_link(&std::path::absolute(path)?, real, &STABLE_LINKS.map(Path::new)))
 }
 
-/// The path to keep for the block device `real` that was given as `given`: a link in one of
+/// The path to keep for the block device `real`, named `given` by the caller: a link in one of
 /// `folders`, by preference, or `real`.
 fn stable_link(given: &Path, real: PathBuf, folders: &[&Path]) -> PathBuf {
     if folders.iter().any(|folder| given.parent() == Some(*folder)) {
@@ -228,7 +226,7 @@ fn stable_link(given: &Path, real: PathBuf, folders: &[&Path]) -> PathBuf {
     folders.iter().find_map(|folder| link_to(&real, folder)).unwrap_or(real)
 }
 
-/// The first link in `folder`, by name, that leads to `real`.
+/// The first link in `folder` to `real`, by name.
 fn link_to(real: &Path, folder: &Path) -> Option<PathBuf> {
     let mut links: Vec<PathBuf> =
         fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path())).collect();
@@ -236,7 +234,7 @@ fn link_to(real: &Path, folder: &Path) -> Option<PathBuf> {
     links.into_iter().find(|link| link.canonicalize().is_ok_and(|found| found == real))
 }
 
-/// A handle of the file or device at `path`, by which it can be looked at and nothing else.
+/// A handle of the file or device at `path`, for queries only.
 fn to_look_at(path: &Path) -> io::Result<File> {
     Ok(rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?.into())
 }
@@ -276,7 +274,7 @@ mod tests {
         assert_eq!(old.compare(&elsewhere(None)), IdentityMatch::Different);
     }
 
-    /// A folder as `/sys` has it, gone when dropped.
+    /// A folder like those of `/sys`. A drop removes it.
     struct Sys(PathBuf);
 
     impl Sys {

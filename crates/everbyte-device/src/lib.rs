@@ -1,12 +1,11 @@
-//! The [`BlockDevice`] trait, its contract, and what is needed to hold devices to it: a reference
-//! device in DRAM and the conformance suite. Besides, devices that several crates need: files and
-//! block devices of the system, and such in front of others that record requests, fail, are slow,
-//! or cannot be written.
+//! The [`BlockDevice`] trait and its contract, a reference device in DRAM, and the conformance suite.
+//! Also has devices for several crates: files and block devices of the system, and decorators. The
+//! decorators record requests, fail, are slow, or refuse writes.
 //!
 //! Knows nothing of pools or protocols.
 //!
 //! # Example
-//! A device of one's own needs the trait's methods and passes the suite; here the one in DRAM does.
+//! A new device implements the trait's methods and passes the suite. This example tests the device in DRAM.
 //! ```
 //! use std::sync::Arc;
 //!

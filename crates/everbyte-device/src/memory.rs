@@ -1,10 +1,10 @@
 //! A volatile, sparse device in DRAM: the reference model, and a backend for tests.
 //!
-//! Invariants: a block that is absent from the map is a hole; every block in it lies, at least in
-//! part, below the size; bytes of a block beyond the size are zero. One lock covers the map and
-//! the size, so every request is atomic as a whole, batches too.
+//! Invariants: a block absent from the map is a hole. Every block in the map lies, at least in
+//! part, below the size. Bytes of a block beyond the size are zero. One lock covers the map and
+//! the size, so every request is atomic, batches too.
 //!
-//! It is written to be obviously right, not fast, and keeps nothing when it is dropped.
+//! Its code is simple instead of fast. A drop loses all contents.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,7 +30,7 @@ struct Contents {
     blocks: BTreeMap<u64, Block>,
 }
 
-/// The part of a request that lies in one block.
+/// The part of a request in one block.
 struct Piece {
     block: u64,
     start: usize,
@@ -97,8 +97,8 @@ impl Contents {
         }
     }
 
-    /// Zeroes the range, and makes whole blocks of it holes or reserved blocks. A last block that
-    /// the device's end cuts short counts as whole.
+    /// Zeroes the range, and makes whole blocks of it holes or reserved blocks. A last block cut by
+    /// the device's end counts as whole.
     fn zero(&mut self, offset: u64, len: u64, hole: Hole) {
         match hole {
             Hole::Allowed => self.punch(offset, len),
@@ -116,7 +116,7 @@ impl Contents {
         }
     }
 
-    /// Makes holes, in time that depends on the blocks there are and not on `len`.
+    /// Makes holes. The time depends on the number of blocks, not on `len`.
     fn punch(&mut self, offset: u64, len: u64) {
         if len == 0 {
             return;
@@ -165,7 +165,7 @@ impl Contents {
 
 /// A volatile sparse device over DRAM. Blocks of 4 KiB are allocated when first written.
 ///
-/// Safe to share between threads; a request waits while another one writes.
+/// Threads can share it. A request waits for the writes of others.
 pub struct MemoryDevice {
     contents: RwLock<Contents>,
     read_only: AtomicBool,
@@ -181,23 +181,23 @@ impl MemoryDevice {
         }
     }
 
-    /// Makes the device refuse writes, or take them again.
+    /// Sets if the device refuses writes.
     pub fn set_read_only(&self, read_only: bool) {
         self.read_only.store(read_only, Ordering::Relaxed);
     }
 
-    /// Changes the size to `size_bytes`; what lies beyond is lost, what is gained is a hole.
+    /// Changes the size to `size_bytes`. Bytes beyond are lost; added bytes are a hole.
     pub fn resize(&self, size_bytes: u64) {
         let mut contents = self.contents.write();
         if size_bytes < contents.size_bytes {
-            // Whole blocks go; the one the end cuts through must be zero beyond it.
+            // The invariant: the block cut by the end is zero beyond it.
             let len = contents.size_bytes - size_bytes;
             contents.zero(size_bytes, len, Hole::Allowed);
         }
         contents.size_bytes = size_bytes;
     }
 
-    /// Bytes that are allocated, a multiple of 4096.
+    /// Allocated bytes, a multiple of 4096.
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
         self.contents.read().blocks.len() as u64 * BLOCK_U64
@@ -278,7 +278,7 @@ impl BlockDevice for MemoryDevice {
         let end = offset + len;
         let mut extents = Vec::new();
         let mut at = offset;
-        // At least one extent must be told, whatever was asked.
+        // The contract requires at least one extent.
         while at < end && extents.len() < extents_max.max(1) {
             let (next, hole, zero) = contents.run(at, end);
             extents.push(Extent { len: next - at, hole, zero });

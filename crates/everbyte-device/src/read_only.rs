@@ -1,4 +1,4 @@
-//! A device that cannot be written, in front of one that can.
+//! A read-only view of a writable device.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -8,15 +8,15 @@ use crate::device::{BlockDevice, Fua, Geometry, Hole, WriteRequest};
 use crate::error::{DeviceError, SendError};
 use crate::transport::Transport;
 
-/// A read-only view of a device, which others may write meanwhile. Whatever would change the device
-/// fails with [`DeviceError::ReadOnly`], if its range lies in the device.
+/// A read-only view of a device. Others may write to the device. A change of a range within the device
+/// fails with [`DeviceError::ReadOnly`].
 pub struct ReadOnlyDevice {
     device: Arc<dyn BlockDevice>,
     reason: String,
 }
 
 impl ReadOnlyDevice {
-    /// Makes a view of `device`, which refuses writes for `reason`.
+    /// Makes a view of `device`. Its errors name `reason`.
     #[must_use]
     pub fn new(device: Arc<dyn BlockDevice>, reason: impl Into<String>) -> Self {
         Self { device, reason: reason.into() }

@@ -1,10 +1,9 @@
 //! Recording of requests to devices.
 //!
-//! A [`Recorder`] puts a device in front of others that notes each request that succeeded; a thread
-//! of its own writes the notes to a [`RequestLog`]. Invariants: the log has the requests in the order
-//! in which they were answered, of all recorded devices, without a gap from the first on, and its
-//! times never go back; a request waits for another one's note at most, never for the log. A log
-//! that fails, or that falls too far behind, ends the recording and nothing else.
+//! A [`Recorder`] decorates devices and notes each successful request. Its thread writes the notes to a
+//! [`RequestLog`]. Invariants: the log has the requests of all recorded devices in the order of their
+//! answers, without a gap from the first on. Its times never decrease. A request waits at most for the
+//! note of another one, never for the log. A failed or slow log ends only the recording.
 //!
 //! Knows no format of logs.
 
@@ -25,8 +24,8 @@ use crate::transport::Transport;
 
 /// Notes that may wait for the log: 40 MiB, or some seconds of the fastest clients.
 const WAITING_MAX: usize = 1 << 20;
-/// Longest time for which notes wait before they are written. No request wakes the writing thread,
-/// because waking it costs more than the request itself.
+/// Longest wait of a note before its write. No request wakes the writing thread,
+/// because a wake-up costs more than the request itself.
 const PAUSE: Duration = Duration::from_millis(10);
 /// Time between two flushes of the log.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
@@ -40,13 +39,13 @@ pub enum RecordedOp {
     Write,
     /// Everything was made durable.
     Flush,
-    /// Space was given back.
+    /// Space was freed.
     Discard,
     /// A range was made zero.
     WriteZeroes,
 }
 
-/// A request that a device answered.
+/// An answered request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecordedRequest {
     /// Time of its answer, in ns since the recorder started.
@@ -59,38 +58,38 @@ pub struct RecordedRequest {
     pub len: u64,
 }
 
-/// A log that a [`Recorder`] writes requests to.
+/// A log of a [`Recorder`].
 pub trait RequestLog: Send {
     /// Writes a request to the device `name`.
     ///
     /// # Errors
-    /// The log's own. It is not used again.
+    /// The errors of the log. The recorder does not use it again.
     fn write(&mut self, name: &str, request: &RecordedRequest) -> io::Result<()>;
 
-    /// Hands on what was written.
+    /// Flushes the written requests.
     ///
     /// # Errors
     /// As `write`.
     fn flush(&mut self) -> io::Result<()>;
 
-    /// Ends the log. Nothing is written afterwards.
+    /// Ends the log. No write follows.
     ///
     /// # Errors
     /// As `write`.
     fn finish(&mut self) -> io::Result<()>;
 }
 
-/// Reasons for which a recording ends before it is told to.
+/// Reasons for an early end of a recording.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
     /// The log failed.
     #[error("the record cannot be written: {0}")]
     Log(#[from] io::Error),
-    /// Requests came faster than they could be written down.
+    /// Requests came faster than the log accepted them.
     #[error("the record cannot be written as fast as requests come: it ends before {after} ms")]
     Behind {
-        /// ms since the start after which nothing is in the record.
+        /// ms since the start. The record has no later request.
         after: u128,
     },
 }
@@ -98,9 +97,9 @@ pub enum RecordError {
 /// Outcome of a recording.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecordSummary {
-    /// Requests that were written to the log.
+    /// Requests in the log.
     pub requests: u64,
-    /// False if the recording ended before it was told to, so that requests answered later are missing.
+    /// False if the recording ended early. Requests answered later are missing then.
     pub is_complete: bool,
 }
 
@@ -123,13 +122,12 @@ struct Waiting {
     is_finished: bool,
 }
 
-/// Puts devices in front of others that note each request which succeeded; a thread of its own writes
-/// the notes to a [`RequestLog`].
+/// A recorder of the successful requests of devices. Its thread writes them to a [`RequestLog`].
 ///
-/// The log has the requests of all recorded devices in the order in which they were answered,
-/// without a gap from the first on, and its times never go back. A request waits for another one's
-/// note at most, never for the log. A log that fails, or that falls too far behind, ends the recording
-/// and nothing else. Dropping the recorder ends the recording as [`Recorder::finish`] does.
+/// The log has the requests of all recorded devices in the order of their answers, without a gap from
+/// the first on, and its times never decrease. A request waits at most for the note of another one, never
+/// for the log. A failed or slow log ends only the recording. A drop of the recorder ends the recording
+/// like [`Recorder::finish`].
 pub struct Recorder {
     shared: Arc<Shared>,
     writer: Option<JoinHandle<RecordSummary>>,
@@ -142,8 +140,8 @@ impl fmt::Debug for Recorder {
 }
 
 impl Recorder {
-    /// Starts the thread that writes to `log`. `on_error` is called at most once, from that
-    /// thread, if the recording ends early.
+    /// Starts the thread of the log. If the recording ends early, this thread calls `on_error`, at most
+    /// once.
     ///
     /// # Errors
     /// No thread could be started.
@@ -170,7 +168,7 @@ impl Recorder {
         Ok(Self { shared, writer: Some(writer) })
     }
 
-    /// `device`, whose requests are recorded as those of `name` from now on.
+    /// Decorates `device`. The log names its requests `name`.
     #[must_use]
     pub fn record(&self, name: &str, device: Arc<dyn BlockDevice>) -> Arc<dyn BlockDevice> {
         let mut waiting = self.shared.waiting.lock();
@@ -182,15 +180,15 @@ impl Recorder {
         Arc::new(Recorded { device, number, shared: Arc::clone(&self.shared) })
     }
 
-    /// Writes all requests that were answered so far, ends the log, and returns how many requests
-    /// are in it and whether all are. Requests that are answered later are not recorded.
+    /// Writes all requests answered so far, ends the log, and returns the number of its requests and their
+    /// completeness. Requests answered later are not recorded.
     #[must_use]
     pub fn finish(mut self) -> RecordSummary {
         self.end()
     }
 
     fn end(&mut self) -> RecordSummary {
-        // A log that panicked has written nothing that could be counted.
+        // After a panic the count of written requests is unknown.
         let nothing = RecordSummary { requests: 0, is_complete: false };
         self.shared.is_on.store(false, Ordering::Relaxed);
         self.shared.waiting.lock().is_finished = true;
@@ -257,18 +255,18 @@ impl Writer {
 }
 
 impl Shared {
-    /// Notes requests that were answered.
+    /// Notes answered requests.
     fn note(&self, number: usize, requests: impl Iterator<Item = (RecordedOp, u64, u64)>) {
         if !self.is_on.load(Ordering::Relaxed) {
             return;
         }
         let mut waiting = self.waiting.lock();
-        // Taken under the lock, so that times never go back.
+        // Read under the lock, so times never decrease.
         let time_ns = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
         for (op, offset, len) in
             requests.filter(|(op, _, len)| *len > 0 || *op == RecordedOp::Flush)
         {
-            // What is answered after the recording ended is not part of it.
+            // A request answered after the end of the recording is not a part of it.
             if waiting.is_finished || waiting.is_behind {
                 return;
             }
@@ -282,7 +280,7 @@ impl Shared {
     }
 }
 
-/// A device whose requests are noted.
+/// A recorded device.
 struct Recorded {
     device: Arc<dyn BlockDevice>,
     number: usize,

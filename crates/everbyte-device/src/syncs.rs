@@ -1,9 +1,9 @@
-//! Flushes of a file, of which the system reports a failure to one only.
+//! Flushes of a file. The system reports a failed write-back to one flush only.
 //!
-//! Linux keeps for each open file how far its user was told of errors of writing back (`errseq_t`), and pages that could not be
-//! written count as clean afterwards: of two `fdatasync` at once, one fails and the other succeeds, whosever bytes are lost.
-//! Invariant: one at a time, and its outcome is noted before the next one begins. That serves all who asked before it began,
-//! as a group commit does.
+//! Linux keeps a position in the sequence of write-back errors for each open file (`errseq_t`), and a page with
+//! a failed write counts as clean afterwards. Of two concurrent `fdatasync`, one fails and the other succeeds,
+//! and either caller can lose bytes. Invariant: one flush runs at a time, and its outcome is recorded before
+//! the next one begins. A flush serves all requests that came before it began (group commit).
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,23 +13,23 @@ use parking_lot::{Mutex, MutexGuard};
 /// The flushes of a file.
 #[derive(Default)]
 pub(crate) struct Syncs {
-    /// Those that were asked for.
+    /// Requested flushes.
     asked: AtomicU64,
-    /// So many of them, the first ones, have all that they are to make durable behind them. Held while one is made.
+    /// The count of requests that finished flushes cover, from the first one on. Locked during a flush.
     served: Mutex<u64>,
     failures: AtomicU64,
 }
 
 impl Syncs {
-    /// The number of those that have failed, to be taken before anything is written that [`Syncs::make`] is to make durable.
+    /// The count of failed flushes. The caller reads it before the writes that [`Syncs::make`] is to make durable.
     pub(crate) fn failures(&self) -> u64 {
         self.failures.load(Ordering::Acquire)
     }
 
-    /// Makes durable by `sync` what was written since `failures` was taken, unless one that began since then has done it.
+    /// Makes the writes since the read of `failures` durable by `sync`, unless a flush that began later has done this.
     ///
     /// # Errors
-    /// Those of `sync`; or another one has failed meanwhile, which may have lost what was written.
+    /// The errors of `sync`. If another flush failed since the read of `failures`, that failure may have lost these writes.
     pub(crate) fn make(
         &self,
         failures: u64,

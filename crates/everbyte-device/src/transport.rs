@@ -1,13 +1,13 @@
-//! The optional part of a device: requests that it serves without a copy.
+//! The optional part of a device: requests without a copy.
 
 use std::os::fd::BorrowedFd;
 
 use crate::direct_access::DirectAccess;
 use crate::error::SendError;
 
-/// Requests that a device over mapped memory serves without a copy.
+/// Requests of a device over mapped memory without a copy.
 ///
-/// A device that has none needs no implementation: [`BlockDevice::transport`] returns `None` by default, and
+/// A device without them needs no implementation: [`BlockDevice::transport`] returns `None` by default, and
 /// [`send`] copies.
 ///
 /// [`BlockDevice::transport`]: crate::BlockDevice::transport

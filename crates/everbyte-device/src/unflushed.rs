@@ -1,17 +1,15 @@
-//! Answered writes that a device may still lose: the newest bytes of every range that was answered
-//! since the last flush.
+//! Answered writes at risk of loss: the newest bytes of every range answered since the last flush.
 //!
-//! Invariants: pieces do not overlap; where two writes met, only the newer one's bytes are here, so
-//! giving all pieces to the device again, in any order and any number of times, never puts older
-//! bytes over newer ones. A piece that the device refused to take again stays until it is taken or
-//! newer bytes are answered; what is left of it when newer bytes cut it is refused as well. Knows
-//! no device and no connection.
+//! Invariants: pieces do not overlap. If two writes overlap, only the newer bytes stay. Repeated writes
+//! of all pieces, in any order, therefore never put older bytes over newer ones. A piece refused by the
+//! device stays until the device takes it or newer bytes are answered. If newer bytes cut it, the rest
+//! stays refused. Knows no device and no connection.
 
 use std::collections::BTreeMap;
 
 use crate::device::Hole;
 
-/// Counted for every piece besides its bytes, so that many small ones are bounded as well.
+/// Cost of every piece in addition to its bytes, so the bound covers many small pieces.
 const PIECE_COST: usize = 64;
 
 /// Contents that a write or a zeroing gave to a range.
@@ -19,7 +17,7 @@ const PIECE_COST: usize = 64;
 pub enum Content {
     /// These bytes.
     Bytes(Vec<u8>),
-    /// So many zeroes, and what may remain of the space under them.
+    /// The number of zeroes, and permission to keep or free the space.
     Zeroes(u64, Hole),
 }
 
@@ -60,12 +58,12 @@ impl Content {
     }
 }
 
-/// The newest bytes of every range that was answered since the last flush.
+/// The newest bytes of every range answered since the last flush.
 #[derive(Debug, Default)]
 pub struct Unflushed {
     pieces: BTreeMap<u64, Piece>,
     cost: usize,
-    /// The part of the cost that is of refused pieces.
+    /// The cost of the refused pieces.
     refused_cost: usize,
 }
 
@@ -76,25 +74,25 @@ struct Piece {
 }
 
 impl Unflushed {
-    /// Bytes of DRAM that it takes, about.
+    /// Approximate bytes of DRAM.
     #[must_use]
     pub fn cost(&self) -> usize {
         self.cost
     }
 
-    /// Of those, bytes of DRAM of the pieces that the device took, and may lose.
+    /// Approximate bytes of DRAM of the pieces that the device took and may lose.
     #[must_use]
     pub fn given_cost(&self) -> usize {
         self.cost - self.refused_cost
     }
 
-    /// Returns true if there are pieces that the device refused.
+    /// Returns true if the device refused pieces.
     #[must_use]
     pub fn has_refused(&self) -> bool {
         self.refused_cost > 0
     }
 
-    /// Returns true if there is nothing that the device may lose.
+    /// Returns true if the device can lose no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.pieces.is_empty()
@@ -113,7 +111,7 @@ impl Unflushed {
         self.pieces.range(offset..).next().map(|(&start, piece)| (start, &piece.content))
     }
 
-    /// Adds the pieces of `newer`, of which none is refused; where both have bytes, those of `newer`
+    /// Adds the pieces of `newer`. It must have no refused piece. If both have bytes, those of `newer`
     /// stay.
     pub fn append(&mut self, newer: Self) {
         newer.pieces.into_iter().for_each(|(start, piece)| self.put(start, piece.content));
@@ -127,7 +125,7 @@ impl Unflushed {
         }
     }
 
-    /// Forgets a range, which is durable with newer bytes.
+    /// Forgets a range. Newer bytes of it are durable.
     pub fn cut(&mut self, offset: u64, len: u64) {
         let end = offset + len;
         while let Some((start, Piece { mut content, is_refused })) = self.last_before(end, offset) {

@@ -1,6 +1,6 @@
-//! Bugs that each thread has planted.
+//! Planted bugs of threads.
 //!
-//! Invariant: at most one bug a thread, of whatever crate, so what a test catches is that one.
+//! Invariant: a thread has at most one bug over all crates, so a caught failure belongs to this bug.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -10,18 +10,18 @@ thread_local! {
     static ACTIVE: RefCell<Option<Box<dyn Any>>> = const { RefCell::new(None) };
 }
 
-/// A planted bug. It is gone when this is dropped, also by a panic.
+/// A planted bug. A drop removes it, also during a panic.
 #[must_use = "the bug is gone when this is dropped"]
 #[derive(Debug)]
 pub struct Planted {
-    /// It stays on its thread.
+    /// Keeps it on its thread.
     _thread: PhantomData<*const ()>,
 }
 
 /// Plants `bug` for this thread.
 ///
 /// # Panics
-/// If the thread has one already.
+/// If the thread already has a bug.
 pub fn plant<B: 'static>(bug: B) -> Planted {
     let before = ACTIVE.replace(Some(Box::new(bug)));
     assert!(before.is_none(), "one bug at a time");

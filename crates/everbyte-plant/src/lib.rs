@@ -1,11 +1,10 @@
-//! Planted bugs: mistakes in the text of storage code that its tests switch on, to see them caught.
+//! Planted bugs: mistakes in storage code. A test enables one and must detect it.
 //!
-//! A crate lists its mistakes as an enum of its own and asks [`planted`] where one would be. A test
-//! plants one for its thread. Knows no mistakes. Only the feature `planted-bugs`, which tests
-//! alone ask for, makes it possible: without it `planted` is `false` as it compiles, and nothing of a
-//! mistake remains.
+//! A crate lists its mistakes in an enum and calls [`planted`] at the place of each. A test
+//! plants one for its thread. This crate knows no mistakes. Only tests set the feature `planted-bugs`.
+//! Without the feature `planted` is the constant `false`, and the compiler removes the mistakes.
 //!
-//! A flush or a fence that is merely missing needs no text: `everbyte-crash` leaves it out.
+//! Missing flushes and fences need no code here: `everbyte-crash` omits them.
 //!
 //! # Example
 //! ```

@@ -18,12 +18,12 @@ const AREA: usize = 9 * BLOCK + 517;
 const THREADS: u64 = 4;
 const OPS: usize = 300;
 
-/// Small cells, dealt out to the threads in turn, so that every block has several owners.
+/// Small cells, assigned to the threads in turn, so every block has several owners.
 const CELL: usize = 61;
 const CELLS_PER_THREAD: u64 = 8;
 const CELL_ROUNDS: u8 = 200;
 
-/// Blocks that the torn-block test writes and reads.
+/// Blocks of the torn-block test.
 const TORN_BLOCKS: u64 = 4;
 const TORN_WRITES: usize = 600;
 
@@ -33,8 +33,7 @@ pub(super) fn run(make: &dyn Fn(u64) -> Arc<dyn BlockDevice>) {
     torn(&*make(2 * TORN_BLOCKS * BLOCK_U64));
 }
 
-/// Each thread has an area and a model of its own; no thread's bytes get lost in a neighbour's
-/// read-modify-write.
+/// Each thread has its own area and model. A read-modify-write of a neighbour loses no bytes.
 fn disjoint(device: &Arc<dyn BlockDevice>) {
     thread::scope(|scope| {
         let area = |number: u64| {
@@ -54,7 +53,7 @@ fn disjoint(device: &Arc<dyn BlockDevice>) {
     });
 }
 
-/// Waits for all, and fails as the first of them that did.
+/// Waits for all threads. Panics with the first failure.
 fn join(threads: Vec<thread::ScopedJoinHandle<'_, ()>>) {
     let ends: Vec<_> = threads.into_iter().map(thread::ScopedJoinHandle::join).collect();
     if let Some(panic) = ends.into_iter().find_map(Result::err) {

@@ -1,9 +1,9 @@
 //! The conformance suite: every device is held to the contract of [`BlockDevice`] by the same
 //! tests.
 //!
-//! Every operation runs on the device and on a plain `Vec<u8>`, and each answer is compared at
-//! once. A failure panics with the operation that failed and those before it. Durability cannot
-//! be seen from here; crash tests are the device's own.
+//! Every operation runs on the device and on a plain `Vec<u8>`, and the suite compares each answer.
+//! A failure panics with the failed operation and those before it. The suite cannot test durability.
+//! Each device has its own crash tests.
 
 mod bytes;
 mod concurrency;
@@ -22,12 +22,12 @@ use crate::error::DeviceError;
 /// Size of most devices under test, in bytes.
 const SIZE: u64 = 1 << 20;
 
-/// Runs the suite. `make` gives a fresh device of so many bytes (a multiple of 4096, at most
-/// 16 MiB), all of which reads as zeroes; it is called about ten times. A read-only device is
-/// only tested for its refusals and reads.
+/// Runs the suite. `make` returns a new device of the given size in bytes (a multiple of 4096, at most
+/// 16 MiB). It must read as zeroes. The suite calls `make` about ten times. A read-only device is
+/// tested only for its refusals and reads.
 ///
 /// # Panics
-/// If the device breaks its contract; the message says with which operation.
+/// If the device breaks its contract. The message names the operation.
 pub fn conformance(make: &dyn Fn(u64) -> Arc<dyn BlockDevice>) {
     let device = make(SIZE);
     let geometry = device.geometry();

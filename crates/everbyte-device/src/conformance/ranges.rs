@@ -1,4 +1,4 @@
-//! Which ranges are legal, and that illegal ones do nothing.
+//! Legal ranges succeed; illegal ranges change nothing.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::twin::{Op, Twin, send};
 use crate::device::{BlockDevice, Fua, Hole, WriteRequest};
 use crate::error::DeviceError;
 
-/// Starts past every device, or so that the end overflows.
+/// Starts past every device, or with an overflow of the end.
 const OUTSIDE_BYTES: usize = 16;
 
 pub(super) fn run(device: Arc<dyn BlockDevice>) {
@@ -38,7 +38,7 @@ pub(super) fn run(device: Arc<dyn BlockDevice>) {
     twin.check_all();
 }
 
-/// Zero-length requests and requests that end exactly at the end.
+/// Zero-length requests and requests up to the exact end.
 fn inside(twin: &mut Twin) {
     let size = twin.len();
     for (offset, len) in [(0, 0), (1, 0), (4096, 0), (size - 1, 0), (size, 0), (size - 1, 1)] {
@@ -66,7 +66,7 @@ fn refused(what: &str, offset: u64, len: u64, result: Result<(), DeviceError>) {
     );
 }
 
-/// Everything that takes a range refuses this one.
+/// Every request with a range refuses this range.
 fn outside(device: &dyn BlockDevice, offset: u64, len: u64) {
     let zeroes = |hole| device.write_zeroes(offset, len, hole, false, Fua::No);
     refused("discard", offset, len, device.discard(offset, len, Fua::No));
@@ -74,7 +74,7 @@ fn outside(device: &dyn BlockDevice, offset: u64, len: u64) {
     refused("write_zeroes without hole", offset, len, zeroes(Hole::Forbidden));
     refused("status", offset, len, device.status(offset, len, 4).map(drop));
     refused("prefetch", offset, len, device.prefetch(offset, len));
-    // Nobody has memory for the longest ones.
+    // No buffer exists for the longest lengths.
     send_refused(device, offset, usize::try_from(len).unwrap_or(usize::MAX));
 
     // Lengths that no buffer has are tried with one that lies outside as well.

@@ -11,10 +11,10 @@ use super::twin::pattern;
 use crate::device::{BlockDevice, Fua};
 use crate::error::SendError;
 
-/// Far beyond what a socket buffers.
+/// Far beyond the buffer of a socket.
 const LARGE: usize = 4 << 20;
 
-/// A stuck device is reported after this long; nothing is measured.
+/// Time until a stuck device is reported. The test measures no time.
 const STUCK: Duration = Duration::from_secs(60);
 
 pub(super) fn run(make: &dyn Fn(u64) -> Arc<dyn BlockDevice>) {
@@ -30,7 +30,7 @@ fn check<T, E: std::fmt::Display>(what: &str, result: Result<T, E>) -> T {
     result.unwrap_or_else(|error| panic!("conformance, sending: {what}: {error}"))
 }
 
-/// A reader that takes small pieces gets every byte once, in order, unaligned start included.
+/// A reader of small pieces gets every byte once, in order, unaligned start included.
 fn slow(device: &dyn BlockDevice, data: &[u8]) {
     let (near, mut far) = check("socket pair", UnixStream::pair());
     let received = thread::scope(|scope| {
@@ -54,7 +54,7 @@ fn slow(device: &dyn BlockDevice, data: &[u8]) {
     assert!(received[10..] == data[3..], "conformance, sending: a large send differs");
 }
 
-/// A receiver that does not read holds up neither writers of the same range nor readers.
+/// A stalled receiver delays neither writers of the same range nor readers.
 fn stalled(device: &Arc<dyn BlockDevice>, data: &[u8]) {
     let (near, mut far) = check("socket pair", UnixStream::pair());
     let sender = {
@@ -71,7 +71,7 @@ fn stalled(device: &Arc<dyn BlockDevice>, data: &[u8]) {
         thread::spawn(move || {
             let written = device.write(4096, &new, Fua::No);
             let read = device.read(4096, &mut [0; 4096]);
-            // Nobody listens any more if the device was stuck.
+            // If the device was stuck, the receiver of this channel is gone.
             let _ = done.send(written.and(read));
         })
     };
@@ -91,7 +91,7 @@ fn stalled(device: &Arc<dyn BlockDevice>, data: &[u8]) {
     }
 }
 
-/// A receiver that has gone is a socket error, and the device goes on.
+/// A closed receiver is a socket error. The device still serves requests.
 fn closed(device: &dyn BlockDevice) {
     let (near, far) = check("socket pair", UnixStream::pair());
     drop(far);

@@ -1,4 +1,4 @@
-//! The suite must be able to fail: each planted fault is one that a real device could have.
+//! The suite must be able to fail. A real device could have each of the planted faults.
 
 use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -131,7 +131,7 @@ impl crate::decorator::Decorator for Faulty {
     }
 }
 
-/// Returns what the suite says of `device`; `None` if it finds nothing wrong.
+/// Returns the message of the failed suite; `None` if `device` passes.
 fn complaint(device: &dyn Fn(u64) -> Arc<dyn BlockDevice>) -> Option<String> {
     let panic = catch_unwind(AssertUnwindSafe(|| conformance(device))).err()?;
     Some(panic.downcast_ref::<String>().cloned().unwrap_or_default())

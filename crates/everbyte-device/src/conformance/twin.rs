@@ -1,7 +1,7 @@
-//! A device and its model, told to do the same things.
+//! A device and its model with the same operations.
 //!
-//! A twin owns a window of a device: nobody else writes there while it lives, but neighbours may
-//! write the bytes next to it.
+//! A twin owns a window of a device. During its life no other thread writes there, but neighbours may
+//! write adjacent bytes.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -16,10 +16,10 @@ use rand::{Rng, RngExt, SeedableRng};
 use crate::device::{BlockDevice, Fua, Hole, WriteRequest};
 use crate::error::DeviceError;
 
-/// Operations shown when one fails.
+/// Operations in the message of a failure.
 const HISTORY: usize = 12;
 
-/// One operation; offsets are relative to the window. `seed` says which bytes are written.
+/// One operation. Offsets are relative to the window. `seed` determines the written bytes.
 #[derive(Clone, Debug)]
 pub(super) enum Op {
     Read { offset: usize, len: usize },
@@ -81,7 +81,7 @@ fn range(rng: &mut SmallRng, size: usize) -> (usize, usize) {
     (offset, len.min(size - offset))
 }
 
-/// The bytes that `seed` stands for. None of them is zero, so that they cannot pass for a hole.
+/// The bytes of `seed`. All are nonzero, so they differ from a hole.
 pub(super) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     SmallRng::seed_from_u64(seed).fill_bytes(&mut bytes);
@@ -91,10 +91,10 @@ pub(super) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// `device.send` into a socket pair whose other end reads as fast as it can.
+/// `device.send` into a socket pair. Its other end reads as fast as possible.
 ///
 /// # Errors
-/// The text of the error of `send`, or that it failed and bytes were sent all the same.
+/// The text of the error of `send`, also for bytes sent by a failed send.
 pub(super) fn send(
     device: &dyn BlockDevice,
     offset: u64,
@@ -168,7 +168,7 @@ impl Twin {
         }
     }
 
-    /// Does `op` on both and compares what can be compared.
+    /// Runs `op` on both and compares the answers.
     pub(super) fn apply(&mut self, op: Op) {
         if self.history.len() == HISTORY {
             self.history.pop_front();
@@ -177,7 +177,7 @@ impl Twin {
         let base = self.base;
         match op {
             Op::Read { offset, len } => {
-                // Dirty, so that bytes left untouched show.
+                // Not zero, so the comparison detects bytes that the read did not store.
                 let mut out = vec![0xee; len];
                 self.expect(self.device.read(base + offset as u64, &mut out));
                 self.compare(&out, offset);
@@ -251,7 +251,7 @@ impl Twin {
         usize::try_from(address - self.base).unwrap_or(usize::MAX)
     }
 
-    /// Checks the extents of a range and returns how many bytes they told about.
+    /// Checks the extents of a range and returns the number of their bytes.
     fn status(&self, offset: usize, len: usize, extents_max: usize) -> usize {
         let at = self.base + offset as u64;
         let extents = self.expect(self.device.status(at, len as u64, extents_max));

@@ -12,7 +12,7 @@ use crate::{
     WriteRequest, conformance,
 };
 
-/// Notes which of its methods are called.
+/// Notes the calls of its methods.
 #[derive(Default)]
 struct RequestLog(Mutex<Vec<&'static str>>);
 
@@ -80,7 +80,7 @@ impl BlockDevice for RequestLog {
     }
 }
 
-/// Does nothing of its own.
+/// Overrides no request.
 struct Forwarding(Arc<dyn BlockDevice>);
 
 impl super::Decorator for Forwarding {
@@ -92,7 +92,7 @@ impl super::Decorator for Forwarding {
     }
 }
 
-/// Does nothing of its own, but could with every read and write.
+/// Overrides no request, but routes composite requests through its reads and writes.
 struct Splitting(Arc<dyn BlockDevice>);
 
 impl super::Decorator for Splitting {
