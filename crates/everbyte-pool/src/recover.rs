@@ -108,6 +108,7 @@ impl Undo {
                 Restore::Lines(saved) => lines.push((saved.block, saved.lines)),
             }
         }
+        // Recovery stores to these places. No damage of the log may reach a superblock or another log.
         let is_outside = |at: &&PoolOffset| !at.0.is_multiple_of(8) || !scope.allows(at.block());
         if let Some(&at) = words.iter().find(is_outside) {
             return wrong(at, "it points outside the pool's data");
@@ -117,6 +118,7 @@ impl Undo {
         if let Some(block) = blocks.filter(|&block| !scope.allows_data(block)).min() {
             return wrong(block.offset(), "it points outside the pool's data");
         }
+        // With two old values of one word the order of the undo would decide, and lanes have no order.
         words.sort_unstable();
         if let Some(pair) = words.windows(2).find(|pair| pair[0] == pair[1]) {
             return wrong(pair[0], "another record saves the same word");
@@ -134,6 +136,7 @@ impl Undo {
         if let Some(block) = saved_twice {
             return wrong(block.offset(), "another record saves the same line");
         }
+        // A word in a saved line would have two old values.
         let mixed = words.iter().find(|at| {
             let mask = LineMask::covering(at.in_block(), 8);
             let place = lines.binary_search_by_key(&at.block(), |&(block, _)| block);
@@ -172,6 +175,7 @@ impl Undo {
 
 /// Returns true if a store to `block` would be lost. Probes it first.
 fn is_poisoned<M: Medium>(medium: &M, block: BlockNo) -> bool {
+    // The system reports bad memory only after an access.
     medium.probe(block.offset(), BLOCK_U64);
     medium.check_range(block.offset(), BLOCK_U64).is_err()
 }
@@ -202,6 +206,7 @@ pub(crate) fn recover_volume<M: Medium>(
 ) -> Result<Recovered, MediaError> {
     let read = || -> Result<(u64, Undo, Undo), Corrupt> {
         let completed = read_completed(medium, header_at)?;
+        // Both epochs are read and checked before the first store, so a refusal leaves the volume untouched.
         let later = Undo::read(medium, scope, completed + 2)?;
         let earlier = Undo::read(medium, scope, completed + 1)?;
         Ok((completed, later, earlier))

@@ -44,6 +44,7 @@ impl<M: Medium> Batch<'_, '_, M> {
     pub(super) fn carry_out(&mut self) -> Result<BatchOutcome, WriteError> {
         let sum = self.sum();
         if sum.log_bytes > self.writer.room_bytes() {
+            // A checkpoint empties the lane. If even an empty lane is too small, only another plan helps.
             let fits_when_empty = sum.log_bytes <= self.volume().log_half_bytes();
             return Ok(if fits_when_empty {
                 BatchOutcome::LogFull
@@ -54,6 +55,7 @@ impl<M: Medium> Batch<'_, '_, M> {
         let epoch = self.writer.epoch();
         self.prepare(&sum)?;
         self.make()?;
+        // The drop of the batch would abandon the remaining steps.
         self.steps.clear();
         Ok(BatchOutcome::Done(epoch))
     }
@@ -116,6 +118,7 @@ impl<M: Medium> Batch<'_, '_, M> {
     /// Fences, and takes the steps after the fence.
     fn make(&mut self) -> Result<(), WriteError> {
         let Self { writer, steps, .. } = self;
+        // The records and fills are durable now, so recovery can undo any of the following stores.
         let mut committed = writer.commit()?;
         for step in steps.iter() {
             match *step {

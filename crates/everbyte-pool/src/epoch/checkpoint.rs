@@ -51,6 +51,7 @@ impl<M: Medium> Volume<M> {
     /// As for `flush`.
     pub fn complete(&self, epoch: u64) -> Result<(), WriteError> {
         if self.completed_epoch() < epoch {
+            // The previous holder of the lock may have completed `epoch`, or only an earlier one.
             let checkpointing = self.checkpointing.lock();
             if self.completed_epoch() < epoch {
                 self.check_completable()?;
@@ -88,6 +89,7 @@ impl<M: Medium> Volume<M> {
     /// # Errors
     /// As for `flush`.
     pub fn make_room(&self) -> Result<(), WriteError> {
+        // Deferred blocks are free only after the checkpoint, so the free space is judged afterwards.
         self.complete(self.current_epoch())?;
         if self.shared.alloc.is_low() {
             self.shared.reclaim_preallocated();
@@ -165,6 +167,7 @@ impl<M: Medium> Volume<M> {
         self.check_completable()?;
         let epoch = self.current_epoch();
         let mut sealed = Sealed { epoch, dirty: Vec::new(), deferred: DeferredFree::default() };
+        // If the pool has few free blocks, other lanes need the preallocated ones of idle lanes.
         let low = return_free && self.shared.alloc.is_low();
         for lane in &mut lanes {
             lane.dirty.seal_into(&mut sealed.dirty);
@@ -179,6 +182,7 @@ impl<M: Medium> Volume<M> {
         let sealed_blocks = self.usage.seal(sealed.deferred.count_blocks());
         self.wants_checkpoint.store(false, Ordering::Relaxed);
         self.dirty_lines.clear();
+        // Relaxed: a writer takes its number while it holds a lane, and this thread holds all lanes.
         self.redo_order.store(0, Ordering::Relaxed);
         self.current.store(epoch + 1, Ordering::Release);
         drop(lanes);

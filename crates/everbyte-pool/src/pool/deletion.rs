@@ -82,6 +82,7 @@ impl<M: Medium> Pool<M> {
         if volume.damage().is_none() && volume.refuses_changes() {
             return Err(PoolError::ReadOnly("its volumes cannot be deleted".into()));
         }
+        // First, so no user changes the map during the walk.
         self.end_users(&volume);
         let mut damage = volume.damage().map(str::to_owned);
         if volume.opened_read_only().is_none()
@@ -96,6 +97,7 @@ impl<M: Medium> Pool<M> {
         let used_blocks = volume.used_blocks().map(|used| used + volume.descriptor().log_blocks());
         let mut others = self.volumes();
         others.retain(|other| other.header_at != volume.header_at);
+        // During the comparison a writer of another volume could attach one of these blocks.
         let _quiet: Vec<_> = others.iter().map(|other| other.quiesce()).collect();
         if !self.without_blocks_of_others(&others, &reached.blocks) {
             // Whose they are is unknown.
@@ -114,6 +116,7 @@ impl<M: Medium> Pool<M> {
 
     fn end_users(&self, volume: &Volume<M>) {
         volume.mark_gone();
+        // Operations that began before the mark hold the gate. Later ones see the mark.
         drop(volume.quiesce());
         volume.wait_idle();
     }
@@ -124,6 +127,7 @@ impl<M: Medium> Pool<M> {
             let guard = volume.lock_checkpoint();
             volume.begin_checkpoint(&guard).and_then(|pending| pending.finish())
         };
+        // Also after a failed checkpoint: no user is left to return them.
         volume.return_preallocated();
         volume.end_all_pins();
         Ok(completed.map(drop)?)

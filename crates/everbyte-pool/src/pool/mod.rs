@@ -472,6 +472,7 @@ impl<M: Medium> Pool<M> {
                 closed = closed.and(Err(PoolError::NotFlushed { volume, source: error }));
             }
         }
+        // Without every checkpoint the pool stays marked as in use, and the next opening recovers.
         closed?;
         self.save_allocator()
     }
