@@ -805,7 +805,7 @@ fn fetched_after_a_change(mode: Mode, change: Step) -> Case {
 }
 
 #[test]
-fn fetch_after_bypassing_change_survives_crash() {
+fn fetch_after_bypass_survives_crash() {
     let discard = Step::Discard { at: 0, len: PAGE };
     survive(vec![
         fetched_after_a_change(Mode::WriteAround, write(0, 4096, 1)),
@@ -814,7 +814,7 @@ fn fetch_after_bypassing_change_survives_crash() {
 }
 
 #[test]
-fn dirty_page_stays_in_scm_until_write_back() {
+fn evicted_dirty_page_survives_crash() {
     let mut steps: Vec<Step> = (0..5).map(|page| write(page, 4096, page)).collect();
     steps.push(Step::Flush);
     steps.extend((5..8).map(|page| write(page, 4096, page)));
@@ -828,13 +828,13 @@ fn flush_covers_pages_in_dram() {
 }
 
 #[test]
-fn page_cut_by_old_end_is_read_after_growth() {
+fn growth_reads_cut_last_page_again() {
     let follow = Step::Resize { dram_pages: 2, scm_pages: 3, follow: true };
     survive(vec![cut(vec![write(10, 50, 1), Step::Flush, follow])]);
 }
 
 #[test]
-fn bypassing_write_after_trim_survives_crash() {
+fn bypass_after_trim_survives_crash() {
     let mut steps: Vec<Step> = (0..4).map(|page| Step::Read { page }).collect();
     steps.extend([Step::Flush, Step::Discard { at: 0, len: 4 * PAGE }, write(8, 9, 1)]);
     survive(vec![small(steps)]);
@@ -847,14 +847,14 @@ fn trim_forgets_flushed() {
 
 /// SCM has a page durably as clean, from before the write found by the trim.
 #[test]
-fn trim_of_rewritten_clean_page_survives_crash() {
+fn trim_of_rewritten_page_survives() {
     let mut steps: Vec<Step> = (0..3).map(|page| Step::Read { page }).collect();
     steps.extend([Step::Flush, write(0, 9, 1), Step::Discard { at: 0, len: PAGE }]);
     survive(vec![small(steps)]);
 }
 
 #[test]
-fn failed_backing_flush_loses_no_answered_write() {
+fn failed_backing_flush_loses_no_write() {
     let case = |mode| Case::new(Settings { mode, ..small(vec![]).settings }, failing());
     survive([Mode::WriteBack, Mode::WriteAround].map(case).into());
 }
