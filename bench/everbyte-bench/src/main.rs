@@ -52,7 +52,6 @@ use crate::swap::child;
 use crate::swap::command::SwapArgs;
 use crate::swap::kernel::guardian;
 use crate::swap::task::TaskArgs;
-use crate::tpcc::command::{TpccArgs, tpcc};
 use crate::tpcc::kill::{self, ChildArgs, KillArgs};
 
 /// Measures Everbyte, the memory below it and its rivals.
@@ -75,8 +74,6 @@ enum Suite {
     Media(MediaArgs),
     Mount(MountArgs),
     Swap(SwapArgs),
-    /// TPC-C on SQLite, in one place and journal mode.
-    Tpcc(TpccArgs),
     /// Kills TPC-C during transactions and checks the remaining database.
     TpccKill(KillArgs),
     #[command(hide = true)]
@@ -107,7 +104,6 @@ fn main() -> ExitCode {
         Suite::Media(args) => drive(&args),
         Suite::Mount(args) => drive(&args),
         Suite::Swap(args) => drive(&args),
-        Suite::Tpcc(args) => tpcc(&args),
         Suite::TpccKill(args) => kill::rounds(&args),
         Suite::TpccChild(args) => kill::child(&args),
         Suite::IndexMisses(args) => misses::child(&args),

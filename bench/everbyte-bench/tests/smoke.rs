@@ -102,17 +102,7 @@ fn schemes_are_compared_in_every_part() {
         }
         let all = format!("{medium}: all IOzone-like writes, checkpoint");
         assert!(value(&results, "redo-published", &all, "time_to_rollback_mean") > 0.0);
-        // The outcome is the run's; that it is made of the rows beside it is not.
-        let best = format!("{medium}: best threshold");
-        let of_best = |metric| value(&results, "change 256 B of 4K", &best, metric);
-        let time = |threshold: f64| {
-            let title = format!("{medium}: threshold {threshold:.0}%");
-            value(&results, "change 256 B of 4K", &title, "time")
-        };
-        let (ratio, told) =
-            (time(50.0) / time(of_best("best_threshold")), of_best("time_at_50_to_best"));
-        assert!((ratio - told).abs() < 1e-6, "{ratio} instead of {told}");
-        // A journal of data stores each block twice, and the commit besides.
+        // A journal of data stores each block twice, and the commit too.
         let written = format!("{medium}: random write 4K in 1M, request");
         assert!(value(&results, "block-journal-data", &written, "media_bytes_per_byte") > 2.0);
     }
@@ -608,30 +598,6 @@ fn call(arguments: &[&str]) -> (bool, String) {
     let output = output.unwrap();
     let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
     (output.status.success(), text.concat())
-}
-
-#[test]
-fn tpcc_counts_its_transactions() {
-    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
-    let directory = folder.path().to_str().unwrap();
-    for place in [["pool", "batch"], [directory, "wal"]] {
-        let (success, text) = call(
-            &[
-                &["tpcc", "--json", "--check", "--scale", "100", "--transactions", "200"],
-                &["--warm-up", "0", "--place", place[0], "--journal", place[1]][..],
-            ]
-            .concat(),
-        );
-        assert!(success, "{text}");
-        let report: Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(report["scale"]["shrink"], 100);
-        let outcome = &report["outcome"];
-        let [done, aborted] = ["transactions", "aborted"].map(|key| outcome[key].as_u64().unwrap());
-        assert_eq!(done + aborted, 200);
-        assert_eq!(outcome["new_orders"].as_u64().unwrap() + aborted, 90);
-        assert!(report["tpmc"].as_f64().unwrap() > 0.0);
-        assert_eq!(report["batches_refused"].as_u64().unwrap_or(0), 0);
-    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
-//! Files of our file system as targets: in process on emulated memory, and under a mount through the kernel.
+//! Files of our file system as targets: in process on emulated memory, and on a mount through the kernel.
 //!
-//! Invariant: the library has one file. Its writes are atomic per request, as through the mount.
+//! Invariant: the library has one file. Its writes are atomic per request, as on the mount.
 
 use std::fs::{self, OpenOptions as FileOptions};
 use std::sync::Arc;
@@ -26,10 +26,10 @@ pub(super) struct LibraryTarget {
 }
 
 impl LibraryTarget {
-    /// A file that may have `file_bytes`, in a file system on `technology` with a log of `log_bytes`.
+    /// A file of up to `file_bytes`, in a file system on `technology` with a log of `log_bytes`.
     ///
     /// # Errors
-    /// No memory; the library's.
+    /// No memory; an error of the library.
     pub(super) fn new(technology: Technology, file_bytes: u64, log_bytes: u64) -> Result<Self> {
         let len = 2 * file_bytes + log_bytes + (32 << 20);
         let medium = memory(len, technology)?;
@@ -82,17 +82,17 @@ impl Target for LibraryTarget {
     }
 }
 
-/// A mount of ours. It ends before the room that it is in.
+/// A mount of ours. It ends before its room.
 pub(super) struct MountHere {
     pub(super) server: Server,
     _room: Room,
 }
 
 impl MountHere {
-    /// One for `settings` with `bytes` of room.
+    /// A mount in the folder of `settings` with a pool of `bytes`.
     ///
     /// # Errors
-    /// Not root; there is no FUSE; it does not start.
+    /// The user is not root; FUSE is absent; the server does not start.
     pub(super) fn new(settings: &Settings, bytes: u64) -> Result<Self> {
         let covered = settings.folder().join("mounts");
         fs::create_dir_all(&covered)?;
@@ -100,10 +100,10 @@ impl MountHere {
         Ok(Self { server: Server::ours(&room, bytes)?, _room: room })
     }
 
-    /// A new file there.
+    /// A new file on the mount.
     ///
     /// # Errors
-    /// The system's.
+    /// An error of the system.
     pub(super) fn file(&self) -> Result<FileTarget> {
         let path = self.server.dir.join("file");
         let file = FileOptions::new().read(true).write(true).create_new(true).open(&path);

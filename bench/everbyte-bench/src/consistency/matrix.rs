@@ -1,16 +1,14 @@
 //! IOzone-like writes, appends and metadata on every scheme and on ext4, and the ratios of their
 //! times to rollback recovery's.
 
-use std::path::Path;
-
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use everbyte_media::Technology;
 
 use super::library::{LibraryTarget, MountHere};
 use super::run::{self, Bench, Durability, Sample, Workload};
 use super::target::{FileTarget, SchemeTarget, Target};
 use super::task::{Access, Task};
-use super::{DEVICE_BYTES, MEDIA, MOUNT, NONE, OURS, OURS_PUBLISHED, Settings, words};
+use super::{DEVICE_BYTES, EXT4, MEDIA, MOUNT, NONE, OURS, OURS_PUBLISHED, Settings, words};
 use crate::baselines::Kind;
 use crate::driver::{Cell, Grid, Rows};
 use crate::rows::{Row, exact, metric, timed};
@@ -23,37 +21,27 @@ const LOG_BYTES: u64 = 32 << 20;
 /// Bytes of the image that ext4 lies in.
 const IMAGE_BYTES: u64 = 512 << 20;
 
-/// The real thing beside our models of it: names, and options of mounts.
-pub(super) const EXT4: [(&str, &str); 2] =
-    [("ext4-journal", "noatime,data=journal"), ("ext4-ordered", "noatime,data=ordered")];
-
-/// Bytes of log of one pass over a file.
-pub(super) const PASS_LOG_BYTES: &str = "log_bytes_of_pass";
-
-/// A scheme that the others are compared with, and the names of the ratios.
-struct Base {
-    name: &'static str,
-    ratio: &'static str,
-    /// Least, mean and most over all IOzone-like writes.
-    summary: [&'static str; 3],
-}
-
-/// The best of ours and what was published.
-const BASES: [Base; 2] = [
-    Base {
-        name: OURS,
-        ratio: "time_to_rollback",
-        summary: ["time_to_rollback_min", "time_to_rollback_mean", "time_to_rollback_max"],
-    },
-    Base {
-        name: OURS_PUBLISHED,
-        ratio: "time_to_rollback_published",
-        summary: [
+/// References: the best of ours and the published form, with the names of the ratios. The last three are least, mean
+/// and most over all IOzone-like writes.
+const BASES: [(&str, [&str; 4]); 2] = [
+    (
+        OURS,
+        [
+            "time_to_rollback",
+            "time_to_rollback_min",
+            "time_to_rollback_mean",
+            "time_to_rollback_max",
+        ],
+    ),
+    (
+        OURS_PUBLISHED,
+        [
+            "time_to_rollback_published",
             "time_to_rollback_published_min",
             "time_to_rollback_published_mean",
             "time_to_rollback_published_max",
         ],
-    },
+    ),
 ];
 
 /// Every workload of the matrix.
@@ -76,40 +64,28 @@ fn workloads(quick: bool) -> Vec<Workload> {
     all
 }
 
-/// Measures the matrix on every medium.
+/// Measures the matrix on each medium.
 ///
 /// # Errors
-/// No memory, or it is to stop.
+/// No memory; the user interrupted the run.
 pub(super) fn run(settings: &Settings) -> Result<Vec<Row>> {
     let workloads = workloads(settings.quick);
     let mut rows = Vec::new();
     for medium in MEDIA {
         settings.progress.set_message(format!("making the schemes' devices on {medium}"));
-        let schemes: Vec<SchemeTarget> = Kind::ALL
-            .into_iter()
-            .map(|kind| {
-                SchemeTarget::new(
-                    kind,
-                    medium,
-                    DEVICE_BYTES,
-                    LOG_BYTES,
-                    settings.own.delta.setting(),
-                )
-            })
-            .collect::<Result<_>>()?;
+        let scheme = |kind| SchemeTarget::new(kind, medium, DEVICE_BYTES, LOG_BYTES);
+        let schemes = Kind::ALL.into_iter().map(scheme).collect::<Result<Vec<_>>>()?;
         let library = LibraryTarget::new(medium, DEVICE_BYTES, LOG_BYTES)?;
-        // The kernel knows no emulated medium.
-        let (mount, mut files, absent) = match medium {
-            Technology::Dram => kernel_files(settings),
-            _ => (None, Vec::new(), Vec::new()),
+        // The kernel supports no emulated medium.
+        let (mount, files) = match medium {
+            Technology::Dram => kernel_files(settings, &mut rows),
+            _ => (None, Vec::new()),
         };
-        rows.extend(absent);
-        let targets: Vec<&dyn Target> = (schemes.iter().map(|scheme| scheme as &dyn Target))
-            .chain([&library as &dyn Target])
-            .chain(files.iter().map(|file| file as &dyn Target))
-            .collect();
-        let benches: Vec<Bench<'_>> = targets.iter().map(|&target| Bench::new(target)).collect();
-        let names: Vec<&str> = targets.iter().map(|target| target.name()).collect();
+        let targets = schemes.iter().map(|scheme| scheme as &dyn Target);
+        let targets = targets.chain([&library as &dyn Target]);
+        let targets = targets.chain(files.iter().map(|file| file as &dyn Target));
+        let benches: Vec<Bench<'_>> = targets.map(Bench::new).collect();
+        let names: Vec<&str> = benches.iter().map(|bench| bench.target.name()).collect();
         let titles = workloads.iter().map(|workload| format!("{medium}: {workload}"));
         let is_base = |subject: usize| [NONE, OURS, OURS_PUBLISHED].contains(&names[subject]);
         let mut grid =
@@ -118,11 +94,11 @@ pub(super) fn run(settings: &Settings) -> Result<Vec<Row>> {
         rows.extend(grid.rows(|cell, rows| {
             rows_of(&grid, cell, workloads[cell.workload].task, rows);
         }));
-        for base in &BASES {
+        for base in BASES {
             rows.extend(summary(medium, base, &workloads, &grid));
         }
-        // Files are closed before their mount ends.
-        files.clear();
+        // A mount with open files does not end.
+        drop(files);
         drop(mount);
     }
     rows.extend(words::rows(&rows));
@@ -134,7 +110,7 @@ fn rows_of(grid: &Grid<Sample>, cell: &Cell<Sample>, task: Task, rows: &mut Rows
     rows.timed(metric::TIME, "ns", own.iter().map(Sample::ns_per_request));
     let mebibytes = own.iter().map(|sample| sample.bytes_per_s() / f64::from(1 << 20));
     rows.timed("throughput", "MiB/s", mebibytes);
-    let bases = BASES.map(|base| (base.name, base.ratio));
+    let bases = BASES.map(|(base, [ratio, ..])| (base, ratio));
     for (base, metric) in [(NONE, "time_to_none")].into_iter().chain(bases) {
         rows.ratio(metric, own, grid.base(cell, base), Sample::ns_per_request);
     }
@@ -174,7 +150,7 @@ fn counts(task: Task, samples: &[Sample]) -> Vec<(&'static str, &'static str, f6
     if let Task::Iozone { record, file, .. } = task {
         // Records that do not fit are not written.
         let written = as_f64(file / record * record);
-        counts.push((PASS_LOG_BYTES, "B", log_share * written));
+        counts.push(("log_bytes_of_pass", "B", log_share * written));
     }
     counts.extend([
         (metric::MEDIA_BYTES, "ratio", sum(|s| s.bytes_stored) / asked),
@@ -191,7 +167,7 @@ fn counts(task: Task, samples: &[Sample]) -> Vec<(&'static str, &'static str, f6
 /// The rows of a base's summaries over all IOzone-like writes.
 fn summary(
     medium: Technology,
-    base: &Base,
+    (base, [_, names @ ..]): (&str, [&'static str; 4]),
     workloads: &[Workload],
     grid: &Grid<Sample>,
 ) -> Vec<Row> {
@@ -205,10 +181,10 @@ fn summary(
                 is_own && own == durability && matches!(task, Task::Iozone { .. })
             };
             let writes = grid.cells.iter().filter(is_counted).filter_map(|cell| {
-                let ratios = ratios(&cell.samples, grid.base(cell, base.name)?);
+                let ratios = ratios(&cell.samples, grid.base(cell, base)?);
                 Some((workloads[cell.workload].task, ratios))
             });
-            rows.extend(over_all(name, &title, base.summary, &writes.collect::<Vec<_>>()));
+            rows.extend(over_all(name, &title, names, &writes.collect::<Vec<_>>()));
         }
     }
     rows
@@ -241,38 +217,23 @@ fn over_all(
     rows.into_iter().flatten().collect()
 }
 
-/// Our mount and a file there, files of ext4 but in a smoke test, and rows that say why one
-/// is absent.
-fn kernel_files(settings: &Settings) -> (Option<MountHere>, Vec<FileTarget>, Vec<Row>) {
-    let (mut files, mut absent) = match settings.quick {
-        true => (Vec::new(), Vec::new()),
-        false => ext4_files(settings.folder()),
+/// Our mount, a file on it, and files on ext4 except in a smoke test. Adds rows with the reasons for absent files.
+fn kernel_files(
+    settings: &Settings,
+    absent: &mut Vec<Row>,
+) -> (Option<MountHere>, Vec<FileTarget>) {
+    let mut files = Vec::new();
+    let mut keep = |name, made: Result<FileTarget>| match made {
+        Ok(file) => files.push(file),
+        Err(error) => absent.push(Row::skipped(name, "all of them", format!("{error:#}"))),
     };
-    let mounted = MountHere::new(settings, IMAGE_BYTES);
-    match mounted.and_then(|mount| Ok((mount.file()?, mount))) {
-        Ok((file, mount)) => {
-            files.push(file);
-            (Some(mount), files, absent)
-        }
-        Err(error) => {
-            absent.push(Row::skipped(MOUNT, "all of them", format!("{error:#}")));
-            (None, files, absent)
-        }
+    for named in EXT4.into_iter().filter(|_| !settings.quick) {
+        let file = ext4::mount_file(settings.folder(), named, IMAGE_BYTES);
+        keep(named.0, file.map(|file| FileTarget::new(named.0, file)));
     }
-}
-
-/// A file in each of the ext4s, and rows that say why one is absent.
-fn ext4_files(folder: &Path) -> (Vec<FileTarget>, Vec<Row>) {
-    let (mut files, mut absent) = (Vec::new(), Vec::new());
-    for (name, options) in EXT4 {
-        match ext4::mount_file(folder, (name, options), IMAGE_BYTES) {
-            Ok(file) => files.push(FileTarget::new(name, file)),
-            Err(error) => {
-                absent.push(Row::skipped(name, "all of them", format!("{error:#}")));
-            }
-        }
-    }
-    (files, absent)
+    let mount = MountHere::new(settings, IMAGE_BYTES);
+    keep(MOUNT, mount.as_ref().map_or_else(|error| Err(anyhow!("{error:#}")), MountHere::file));
+    (mount.ok(), files)
 }
 
 #[cfg(test)]

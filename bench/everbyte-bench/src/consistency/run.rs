@@ -1,7 +1,7 @@
 //! Tasks on targets.
 //!
-//! Invariants: a pass without durable requests ends with a sync. Every slice ends with a checkpoint, and so does every pass
-//! before its file is emptied. The measured time includes all of them, so no scheme leaves work to a later slice.
+//! Invariants: a pass without durable requests ends with a sync. A checkpoint ends each slice, and each pass of a file
+//! that the next pass empties. The measured time includes the checkpoints, so no scheme leaves work to a later slice.
 
 use std::cell::Cell;
 use std::fmt;
@@ -19,21 +19,21 @@ use crate::driver::Grid;
 use crate::stats::as_f64;
 use crate::subject::Counts;
 
-/// Bytes that payloads are taken from.
+/// Bytes of the source of payloads.
 const PAYLOAD_BYTES: usize = 1 << 20;
 /// Requests between looks at the clock.
 const STRIDE: usize = 16;
-/// Bytes that a file is filled by.
+/// Bytes of a request that fills a file.
 const FILL_BYTES: u64 = 64 << 10;
 
-/// The moment from which a write is durable.
+/// Durability of writes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Durability {
-    /// With the sync that ends a pass.
+    /// By the sync at the end of a pass.
     Checkpoint,
-    /// With a sync after every so many.
+    /// By a sync after each so many writes.
     SyncEvery(usize),
-    /// When the write is answered.
+    /// By each write.
     Request,
 }
 
@@ -47,7 +47,7 @@ impl fmt::Display for Durability {
     }
 }
 
-/// A task, and the durability of its writes.
+/// A task with the durability of its writes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Workload {
     pub(crate) task: Task,
@@ -70,10 +70,6 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
-    fn add(&mut self, more: &Counts) {
-        self.sums = Some(self.sums.unwrap_or_default().plus(more));
-    }
-
     pub(crate) fn ns_per_request(&self) -> f64 {
         self.elapsed.as_secs_f64() * 1e9 / as_f64(self.requests)
     }
@@ -83,10 +79,10 @@ impl Sample {
     }
 }
 
-/// A target and the state of its file.
+/// A target with the state of its file.
 pub(crate) struct Bench<'t> {
     pub(crate) target: &'t dyn Target,
-    /// Bytes from the start that hold something.
+    /// Written bytes at the start of the file.
     filled: Cell<u64>,
 }
 
@@ -111,7 +107,7 @@ impl<'t> Bench<'t> {
     }
 }
 
-/// Random bytes, the same in every run.
+/// Random bytes, the same in each run.
 pub(crate) struct Payload(Vec<u8>);
 
 impl Payload {
@@ -121,7 +117,7 @@ impl Payload {
         Self(bytes)
     }
 
-    /// `len` bytes that differ from those of other values of `which` nearby.
+    /// `len` bytes. Nearby values of `which` give other bytes.
     fn part(&self, which: u64, len: usize) -> &[u8] {
         let room = self.0.len() - len;
         let start = which.wrapping_mul(4097 * 64 + 64) % (room as u64 + 1);
@@ -154,60 +150,54 @@ fn measure(
     slice: Duration,
     round: u64,
 ) -> Result<Sample> {
-    let Workload { task, durability } = workload;
+    let task = workload.task;
     if !task.begins_empty() {
         bench.fill(task.file_bytes(), payload)?;
     }
     let mut sample = Sample::default();
-    let mut pass = round << 32;
-    while sample.elapsed < slice {
-        if task.begins_empty() {
+    for pass in round << 32.. {
+        let is_over = sample.elapsed >= slice;
+        if !is_over && task.begins_empty() {
             bench.clear(task.file_bytes())?;
         }
         let before = bench.target.counts();
-        let done = one_pass(bench.target, workload, payload, slice - sample.elapsed, pass)
-            .with_context(|| format!("{workload} with {durability}"))?;
-        sample.requests += done.requests;
-        sample.bytes += done.bytes;
-        sample.elapsed += done.elapsed;
-        if task.begins_empty() {
-            // Emptying the file would do it, or make it needless.
-            sample.elapsed += checkpoint(bench.target)?;
+        if !is_over {
+            one_pass(bench.target, workload, payload, slice, pass, &mut sample)
+                .with_context(|| format!("{workload} with {}", workload.durability))?;
+        }
+        // The clear before the next pass would do the deferred work, or make it needless.
+        if is_over || task.begins_empty() {
+            let start = Instant::now();
+            bench.target.checkpoint()?;
+            sample.elapsed += start.elapsed();
         }
         if let Some((before, after)) = before.zip(bench.target.counts()) {
-            sample.add(&after.since(&before));
+            let sums = sample.sums.unwrap_or_default();
+            sample.sums = Some(sums.plus(&after.since(&before)));
         }
-        pass += 1;
-    }
-    let before = bench.target.counts();
-    sample.elapsed += checkpoint(bench.target)?;
-    if let Some((before, after)) = before.zip(bench.target.counts()) {
-        sample.add(&after.since(&before));
+        if is_over {
+            break;
+        }
     }
     Ok(sample)
 }
 
-/// The time of a checkpoint.
-fn checkpoint(target: &dyn Target) -> Result<Duration> {
-    let start = Instant::now();
-    target.checkpoint()?;
-    Ok(start.elapsed())
-}
-
+/// Adds the requests of a pass to `sample` until the time of `slice` is over.
 fn one_pass(
     target: &dyn Target,
     Workload { task, durability }: Workload,
     payload: &Payload,
-    time_left: Duration,
+    slice: Duration,
     pass: u64,
-) -> Result<Sample> {
-    let requests = task.requests(pass);
-    let fua = if durability == Durability::Request { Fua::Yes } else { Fua::No };
-    let sync_every = match durability {
-        Durability::SyncEvery(count) => count,
-        Durability::Checkpoint | Durability::Request => usize::MAX,
+    sample: &mut Sample,
+) -> Result<()> {
+    let (fua, sync_every) = match durability {
+        Durability::Checkpoint => (Fua::No, usize::MAX),
+        Durability::SyncEvery(count) => (Fua::No, count),
+        Durability::Request => (Fua::Yes, usize::MAX),
     };
-    let mut sample = Sample::default();
+    let time_left = slice - sample.elapsed;
+    let requests = task.requests(pass);
     let mut unsynced = 0;
     let start = Instant::now();
     for (i, request) in requests.iter().enumerate() {
@@ -227,6 +217,6 @@ fn one_pass(
     if fua == Fua::No && unsynced > 0 {
         target.sync()?;
     }
-    sample.elapsed = start.elapsed();
-    Ok(sample)
+    sample.elapsed += start.elapsed();
+    Ok(())
 }

@@ -1,103 +1,98 @@
-//! TPC-C on SQLite, on every scheme and on files of tmpfs and ext4.
+//! TPC-C on SQLite, on each scheme and on files of tmpfs, ext4 and our mount.
 //!
-//! Invariants: all places begin with copies of one database. A round runs every mode once on every place, in direct
-//! succession, so ratios compare the same seconds, and spreads cover minutes. A measurement includes a final checkpoint.
+//! Invariants: each place begins with a copy of one database. A round runs a mode on all places in direct succession,
+//! so ratios compare the same seconds, and spreads cover minutes. A measurement includes a final checkpoint.
 
 use std::fs;
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Context, Result, anyhow};
 use everbyte_device::AtomicWrites;
-use everbyte_extent::Delta;
 use everbyte_media::Technology;
 use everbyte_sqlite::{Durability, volume_bytes};
 use rusqlite::Connection;
 
 use super::library::MountHere;
-use super::matrix::EXT4;
 use super::target::{SchemeTarget, Target};
-use super::{MEDIA, MOUNT, NONE, OURS, OURS_PUBLISHED, Settings};
+use super::{EXT4, MEDIA, MOUNT, NONE, OURS, OURS_PUBLISHED, Settings};
 use crate::baselines::Kind;
+use crate::driver::{Cell, Grid, Rows};
 use crate::measure::thread_cpu;
-use crate::rows::{Row, exact, timed};
+use crate::rows::Row;
 use crate::stats::as_f64;
 use crate::subject::Counts;
 use crate::subjects::ext4::{mount_image, unmount};
 use crate::subjects::mount_ns::enter_mount_ns;
 use crate::tpcc::place::{JournalMode, Place, Setting, database_bytes, new_source};
-use crate::tpcc::{self, Outcome, Scale, Until};
+use crate::tpcc::{self, Outcome, Scale, Until, consistency};
 
 const SEED: u64 = 1;
 const LOG_BYTES: u64 = 64 << 20;
-/// Bytes that a database may grow by, beyond a quarter of its size.
+/// Growth of a database in bytes, in addition to a quarter of its size.
 const GROWTH_BYTES: u64 = 128 << 20;
 /// SQLite's page cache.
 const CACHE_MIB: u32 = 64;
-/// The references of the others, and the names of the ratios of time and of processor time.
-const BASES: [(&str, &str, &str); 3] = [
-    (NONE, "tpmc_to_none", "tpmc_of_cpu_to_none"),
-    (OURS, "tpmc_to_rollback", ""),
-    (OURS_PUBLISHED, "tpmc_to_rollback_published", ""),
-];
 /// Subjects with a file system.
 const FILES: [&str; 4] = ["tmpfs", EXT4[0].0, EXT4[1].0, MOUNT];
-/// Divisor of the database's size in a smoke test.
+/// Divisor of the size of the database in a smoke test.
 const QUICK_SHRINK: u32 = 100;
 
-/// SQLite's way to commit, with the schemes that are measured so.
-struct Mode {
-    journal: JournalMode,
-    durability: Durability,
-    /// Only without consistency and with ours: SQLite brings its own.
-    few: bool,
-}
-
-const MODES: [Mode; 6] = [
-    Mode { journal: JournalMode::Batch, durability: Durability::AtCheckpoint, few: false },
-    Mode { journal: JournalMode::Batch, durability: Durability::AtCommit, few: false },
-    Mode { journal: JournalMode::Delete, durability: Durability::AtCheckpoint, few: true },
-    Mode { journal: JournalMode::Delete, durability: Durability::AtCommit, few: true },
-    Mode { journal: JournalMode::Wal, durability: Durability::AtCheckpoint, few: true },
-    Mode { journal: JournalMode::Wal, durability: Durability::AtCommit, few: true },
+/// Journal mode and durability of SQLite.
+type Mode = (JournalMode, Durability);
+/// Modes of all schemes.
+const BATCHES: [Mode; 2] =
+    [(JournalMode::Batch, Durability::AtCheckpoint), (JournalMode::Batch, Durability::AtCommit)];
+/// Modes of files. Only `none` and our scheme are measured in these modes, because SQLite brings its own consistency.
+const JOURNALS: [Mode; 4] = [
+    (JournalMode::Delete, Durability::AtCheckpoint),
+    (JournalMode::Delete, Durability::AtCommit),
+    (JournalMode::Wal, Durability::AtCheckpoint),
+    (JournalMode::Wal, Durability::AtCommit),
 ];
 
-impl Mode {
-    /// Returns true if the subject `name` is to be measured in it.
-    fn is_wanted(
-        &self,
-        name: &str,
-        medium: Technology,
-        scale: &Scale,
-        settings: &Settings,
-    ) -> bool {
-        let title = title(medium, scale.warehouses, self.journal, self.durability);
-        settings.filter.wants(&format!("{name} {title}"))
-    }
-}
-
-/// Schemes whose databases are in memory at the same time: not all, for it would take too much. The
-/// ratios to having no consistency are of the same round in each group, and so are
-/// those of what was published to what was published, and of the best to the best.
+/// Schemes with databases in memory at the same time. All of them together would need too much memory. Each group has
+/// `none`, so ratios to it are ratios of the same round. Published schemes share a group, and improved schemes too.
 const GROUPS: [&[Kind]; 3] = [
     &[Kind::None, Kind::Rollback, Kind::RedoImproved, Kind::JournalOrdered],
     &[Kind::None, Kind::RollbackPublished, Kind::RedoPublished, Kind::JournalData],
     &[Kind::None, Kind::Ramfs, Kind::Shadow],
 ];
 
-/// A place, and its medium if it has one of its own.
+/// A place, and its scheme if it is not a directory.
 struct Bed {
-    name: String,
     place: Place,
     target: Option<SchemeTarget>,
 }
 
 impl Bed {
-    /// Makes everything durable, and does the work that a log defers.
+    fn of_scheme(kind: Kind, medium: Technology, loaded: &Loaded) -> Result<Self> {
+        let target = SchemeTarget::new(kind, medium, volume_bytes(loaded.bytes), LOG_BYTES)?;
+        let device: Arc<dyn AtomicWrites> = Arc::clone(target.scheme()) as _;
+        let place = Place::Device(device);
+        place.fill(&loaded.source)?;
+        Ok(Self { place, target: Some(target) })
+    }
+
+    fn of_files(folder: PathBuf, loaded: &Loaded) -> Result<Self> {
+        let place = Place::Directory(folder);
+        place.fill(&loaded.source)?;
+        Ok(Self { place, target: None })
+    }
+
+    /// Makes all writes durable, and does the deferred work of a log.
     fn settle(&self) -> Result<()> {
         self.place.settle()?;
         self.target.as_ref().map_or(Ok(()), Target::checkpoint)
     }
+}
+
+/// The database before its copies, and the bytes of a place.
+struct Loaded {
+    source: Connection,
+    scale: Scale,
+    bytes: u64,
 }
 
 /// One slice.
@@ -106,274 +101,168 @@ struct Sample {
     sums: Option<Counts>,
 }
 
-/// The slices of all rounds.
-#[derive(Default)]
-struct Samples(Vec<Sample>);
-
-impl Samples {
-    fn tpmc(&self) -> Vec<f64> {
-        self.0.iter().map(|sample| sample.outcome.tpmc()).collect()
-    }
-
-    fn tpmc_of_cpu(&self) -> Vec<f64> {
-        self.0.iter().map(|sample| sample.outcome.tpmc_of_cpu()).collect()
-    }
-}
-
-/// The workload's name in the results.
-pub(super) fn title(
-    medium: Technology,
-    warehouses: u32,
-    journal: JournalMode,
-    durability: Durability,
-) -> String {
-    let journal = match journal {
-        JournalMode::Batch => "atomic batches",
-        JournalMode::Delete => "journal",
-        JournalMode::Wal => "WAL",
-    };
-    let durability = match durability {
-        Durability::AtCommit => "commit",
-        Durability::AtCheckpoint => "checkpoint",
-    };
+/// Names of the workloads of `modes`.
+fn titles(medium: Technology, warehouses: u32, modes: &[Mode]) -> Vec<String> {
     let noun = if warehouses == 1 { "warehouse" } else { "warehouses" };
-    format!("{medium}: TPC-C, {warehouses} {noun}, {journal}, {durability}")
+    let title = |&(journal, durability): &Mode| {
+        let journal = match journal {
+            JournalMode::Batch => "atomic batches",
+            JournalMode::Delete => "journal",
+            JournalMode::Wal => "WAL",
+        };
+        let is_commit = durability == Durability::AtCommit;
+        let durability = if is_commit { "commit" } else { "checkpoint" };
+        format!("{medium}: TPC-C, {warehouses} {noun}, {journal}, {durability}")
+    };
+    modes.iter().map(title).collect()
 }
 
-/// Measures every mode on every scheme and medium, and on files.
+/// Measures the modes on schemes and media, and on files.
 ///
 /// # Errors
-/// No memory; SQLite's; or it is to stop.
+/// No memory; an error of SQLite; the user interrupted the run.
 pub(super) fn run(settings: &Settings) -> Result<Vec<Row>> {
     let shrink = if settings.quick { QUICK_SHRINK } else { 1 };
     let scale = Scale { warehouses: settings.own.warehouses, shrink };
     settings.progress.set_message(format!("loading {} warehouses", scale.warehouses));
-    let source = new_source(None)?;
-    tpcc::load(&source, &scale, SEED)?;
+    let source = new_source()?;
+    tpcc::load(&source, scale, SEED)?;
     let bytes = database_bytes(&source)?;
-    let bytes = bytes + bytes / 4 + GROWTH_BYTES;
+    let loaded = Loaded { source, scale, bytes: bytes + bytes / 4 + GROWTH_BYTES };
     let mut rows = Vec::new();
     for medium in MEDIA {
         for (number, group) in GROUPS.iter().enumerate() {
-            let modes: Vec<&Mode> = MODES.iter().filter(|mode| number == 0 || !mode.few).collect();
-            let is_wanted = |kind: &Kind| {
-                modes.iter().any(|mode| mode.is_wanted(kind.name(), medium, &scale, settings))
-            };
-            let wanted: Vec<Kind> = group.iter().copied().filter(is_wanted).collect();
-            if wanted.is_empty() || number > 0 && wanted == [Kind::None] {
-                continue;
-            }
-            settings.progress.set_message(format!("copying the database to schemes on {medium}"));
-            // The others are held against the reference.
-            let beds: Vec<Bed> = group
-                .iter()
-                .filter(|kind| **kind == Kind::None || wanted.contains(kind))
-                .map(|&kind| scheme_bed(kind, medium, bytes, &source, settings.own.delta.setting()))
-                .collect::<Result<_>>()?;
-            let mut courses = Vec::new();
-            for mode in modes {
-                let is_wanted = |bed: &&Bed| mode.is_wanted(&bed.name, medium, &scale, settings);
-                if !beds.iter().any(|bed| is_wanted(&bed)) {
-                    continue;
-                }
-                let is_meant = |bed: &&Bed| {
-                    bed.name == NONE || is_wanted(bed) && (!mode.few || bed.name == OURS)
-                };
-                courses.push(Course::new(mode, medium, beds.iter().filter(is_meant).collect()));
-            }
-            let measured = measure(courses, &scale, settings)?;
-            // Later groups begin with the reference, which has its rows already.
-            let is_new = |row: &Row| number == 0 || row.subject != NONE;
-            rows.extend(measured.into_iter().filter(is_new));
+            let is_first = number == 0;
+            let found = schemes(group, is_first, medium, &loaded, settings)?;
+            // Later groups measure the reference again. Its rows are the first group's.
+            rows.extend(found.into_iter().filter(|row| is_first || row.subject != NONE));
         }
     }
     if !settings.quick {
-        rows.extend(files(&source, bytes, &scale, settings)?);
+        rows.extend(files(&loaded, settings)?);
     }
     Ok(rows)
 }
 
-fn scheme_bed(
-    kind: Kind,
+fn schemes(
+    group: &[Kind],
+    is_first: bool,
     medium: Technology,
-    bytes: u64,
-    source: &Connection,
-    delta: Delta,
-) -> Result<Bed> {
-    let target = SchemeTarget::new(kind, medium, volume_bytes(bytes), LOG_BYTES, delta)?;
-    let device: Arc<dyn AtomicWrites> = Arc::clone(target.scheme()) as _;
-    let place = Place::Device(device);
-    place.fill(source)?;
-    Ok(Bed { name: target.name().to_owned(), place, target: Some(target) })
+    loaded: &Loaded,
+    settings: &Settings,
+) -> Result<Vec<Row>> {
+    let modes = if is_first { [&BATCHES[..], &JOURNALS].concat() } else { BATCHES.to_vec() };
+    let names = group.iter().map(|kind| kind.name());
+    let is_reference = |subject: usize| group[subject] == Kind::None;
+    let mut grid = Grid::new(names, titles(medium, loaded.scale.warehouses, &modes)).select(
+        settings,
+        is_reference,
+        |subject, mode| {
+            mode < BATCHES.len() || matches!(group[subject], Kind::None | Kind::Rollback)
+        },
+    );
+    if !is_first && grid.cells.iter().all(|cell| is_reference(cell.subject)) {
+        return Ok(Vec::new());
+    }
+    settings.progress.set_message(format!("copying the database to schemes on {medium}"));
+    let is_selected = |subject| grid.cells.iter().any(|cell| cell.subject == subject);
+    let bed = |(subject, &kind)| {
+        is_selected(subject).then(|| Bed::of_scheme(kind, medium, loaded)).transpose()
+    };
+    let beds = group.iter().enumerate().map(bed).collect::<Result<Vec<_>>>()?;
+    measure(&mut grid, &beds, &modes, loaded.scale, settings)
 }
 
-/// Files of tmpfs and of ext4 with and without a journal of data, through SQLite's own file system.
-fn files(source: &Connection, bytes: u64, scale: &Scale, settings: &Settings) -> Result<Vec<Row>> {
-    let mut rows = Vec::new();
-    let modes = MODES.iter().filter(|mode| mode.journal != JournalMode::Batch);
-    let is_wanted = |name: &str| {
-        modes.clone().any(|mode| mode.is_wanted(name, Technology::Dram, scale, settings))
-    };
-    if !FILES.into_iter().any(is_wanted) {
-        return Ok(rows);
+/// Files of tmpfs, of ext4 with and without a journal of data, and of our mount, through SQLite's VFS.
+fn files(loaded: &Loaded, settings: &Settings) -> Result<Vec<Row>> {
+    let titles = titles(Technology::Dram, loaded.scale.warehouses, &JOURNALS);
+    let mut grid = Grid::new(FILES, titles).select(settings, |_| false, |_, _| true);
+    if grid.cells.is_empty() {
+        return Ok(Vec::new());
     }
-    let on_tmpfs = settings.folder().join("sqlite");
-    fs::create_dir(&on_tmpfs)?;
-    let mut folders = vec![("tmpfs", on_tmpfs)];
-    let mut mounted = Vec::new();
-    for (name, options) in EXT4 {
-        let made = enter_mount_ns().and_then(|()| {
-            mount_image(settings.folder(), (name, options), 2 * bytes + (256 << 20))
-        });
-        match made {
-            Ok(at) => {
-                mounted.push(at.clone());
-                folders.push((name, at));
-            }
-            Err(error) => rows.push(Row::skipped(name, "TPC-C", format!("{error:#}"))),
-        }
-    }
-    let mount = match MountHere::new(settings, 2 * bytes + (512 << 20)) {
-        Ok(mount) => {
-            folders.push((MOUNT, mount.server.dir.clone()));
-            Some(mount)
-        }
-        Err(error) => {
-            rows.push(Row::skipped(MOUNT, "TPC-C", format!("{error:#}")));
-            None
-        }
+    let tmpfs = settings.folder().join("sqlite");
+    let ext4 = |named| {
+        enter_mount_ns()?;
+        mount_image(settings.folder(), named, 2 * loaded.bytes + (256 << 20))
     };
-    let measured = (|| {
-        let mut beds = Vec::new();
-        for (name, folder) in folders {
-            let place = Place::Directory(folder);
-            place.fill(source)?;
-            beds.push(Bed { name: name.to_owned(), place, target: None });
-        }
-        let courses = modes.map(|mode| {
-            let is_wanted =
-                |bed: &&Bed| mode.is_wanted(&bed.name, Technology::Dram, scale, settings);
-            Course::new(mode, Technology::Dram, beds.iter().filter(is_wanted).collect())
-        });
-        measure(courses.collect(), scale, settings)
-    })();
+    let mount = MountHere::new(settings, 2 * loaded.bytes + (512 << 20));
+    let folders = [
+        fs::create_dir(&tmpfs).map(|()| tmpfs).map_err(Into::into),
+        ext4(EXT4[0]),
+        ext4(EXT4[1]),
+        mount.as_ref().map(|mount| mount.server.dir.clone()).map_err(|error| anyhow!("{error:#}")),
+    ];
+    let mounted: Vec<PathBuf> = folders[1..3].iter().flatten().cloned().collect();
+    let beds = folders.map(|folder| folder.and_then(|folder| Bed::of_files(folder, loaded)));
+    for cell in &mut grid.cells {
+        cell.failed = beds[cell.subject].as_ref().err().map(|error| format!("{error:#}"));
+    }
+    let beds = beds.map(Result::ok);
+    let rows = measure(&mut grid, &beds, &JOURNALS, loaded.scale, settings);
     drop(mount);
-    for at in &mounted {
-        unmount(at)?;
-    }
-    measured.map(|measured: Vec<Row>| rows.into_iter().chain(measured).collect())
+    // The images have no names, so an unmount frees their memory for the next suite.
+    mounted.iter().try_for_each(|at| unmount(at))?;
+    rows
 }
 
-/// Measures all of `courses`, round by round.
-fn measure(mut courses: Vec<Course<'_>>, scale: &Scale, settings: &Settings) -> Result<Vec<Row>> {
-    let slices: usize = courses.iter().map(|course| course.beds.len()).sum();
-    settings.progress.inc_length((settings.rounds * slices) as u64);
-    for round in 0..settings.rounds {
-        for course in &mut courses {
-            course.run(scale, settings, round as u64)?;
-        }
-    }
-    Ok(courses.iter().flat_map(|course| course.rows(scale)).collect())
-}
-
-/// One mode on its places.
-struct Course<'b> {
-    mode: &'static Mode,
-    medium: Technology,
-    beds: Vec<&'b Bed>,
-    /// Of each place.
-    samples: Vec<Samples>,
-}
-
-impl<'b> Course<'b> {
-    fn new(mode: &'static Mode, medium: Technology, beds: Vec<&'b Bed>) -> Self {
-        let samples = beds.iter().map(|_| Samples::default()).collect();
-        Self { mode, medium, beds, samples }
-    }
-
-    fn title(&self, scale: &Scale) -> String {
-        title(self.medium, scale.warehouses, self.mode.journal, self.mode.durability)
-    }
-
-    /// One round.
-    fn run(&mut self, scale: &Scale, settings: &Settings, round: u64) -> Result<()> {
-        let Mode { journal, durability, .. } = *self.mode;
-        let setting = Setting { journal, durability, cache_mib: CACHE_MIB };
-        let title = self.title(scale);
-        for (bed, samples) in self.beds.iter().zip(&mut self.samples) {
-            settings.check_stop()?;
-            settings.progress.set_message(format!("{}: {title}", bed.name));
-            samples.0.push(sample(bed, &setting, scale, settings, round)?);
-            settings.progress.inc(1);
-        }
-        Ok(())
-    }
-
-    fn rows(&self, scale: &Scale) -> Vec<Row> {
-        let (title, beds) = (self.title(scale), &self.beds);
-        let mut rows = Vec::new();
-        for (bed, own) in beds.iter().zip(&self.samples) {
-            let (name, elapsed, cpu) = (&bed.name, own.tpmc(), own.tpmc_of_cpu());
-            rows.extend(timed(name, &title, "tpmc", "1/min", &elapsed));
-            rows.extend(timed(name, &title, "tpmc_of_cpu", "1/min of CPU", &cpu));
-            for (base, of_elapsed, of_cpu) in BASES {
-                let is_base = |other: &&Bed| other.name == base && *name != base;
-                let Some(at) = beds.iter().position(is_base) else { continue };
-                let ratios = |own: &[f64], base: &[f64]| -> Vec<f64> {
-                    own.iter().zip(base).map(|(own, base)| own / base).collect()
-                };
-                let base = &self.samples[at];
-                let elapsed = ratios(&elapsed, &base.tpmc());
-                rows.extend(timed(name, &title, of_elapsed, "ratio", &elapsed));
-                if !of_cpu.is_empty() {
-                    let cpu = ratios(&cpu, &base.tpmc_of_cpu());
-                    rows.extend(timed(name, &title, of_cpu, "ratio", &cpu));
-                }
-            }
-            rows.extend(counted(name, &title, own));
-        }
-        rows
-    }
+/// Measures the cells of `grid` on `beds` in `modes`.
+fn measure(
+    grid: &mut Grid<Sample>,
+    beds: &[Option<Bed>],
+    modes: &[Mode],
+    scale: Scale,
+    settings: &Settings,
+) -> Result<Vec<Row>> {
+    grid.measure(settings, |subject, mode, round| {
+        let bed = beds[subject].as_ref().context("no place")?;
+        sample(bed, modes[mode], scale, settings, round as u64)
+    })?;
+    Ok(grid.rows(|cell, rows| rows_of(grid, cell, rows)))
 }
 
 fn sample(
     bed: &Bed,
-    setting: &Setting,
-    scale: &Scale,
+    (journal, durability): Mode,
+    scale: Scale,
     settings: &Settings,
     round: u64,
 ) -> Result<Sample> {
-    let mut opened = bed.place.open(setting)?;
+    let opened = bed.place.open(&Setting { journal, durability, cache_mib: CACHE_MIB })?;
+    let (db, seconds) = (&opened.db, settings.own.tpcc_seconds);
     let seed = SEED + 2 * round;
-    tpcc::run(&mut opened.db, scale, seed + 1, Until::Duration(settings.own.tpcc_seconds / 5))?;
+    tpcc::run(db, scale, seed + 1, Until::Duration(seconds / 5))?;
+    // The slice starts with an empty log, so it pays for its own checkpoints only.
     bed.settle()?;
     let before = bed.target.as_ref().and_then(Target::counts);
-    let mut outcome =
-        tpcc::run(&mut opened.db, scale, seed + 2, Until::Duration(settings.own.tpcc_seconds))?;
+    let mut outcome = tpcc::run(db, scale, seed + 2, Until::Duration(seconds))?;
     let (settling, cpu_before) = (Instant::now(), thread_cpu());
     bed.settle()?;
-    let as_ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    outcome.elapsed_ns += as_ns(settling.elapsed());
-    outcome.cpu_ns += as_ns(thread_cpu().saturating_sub(cpu_before));
+    outcome.elapsed += settling.elapsed();
+    outcome.cpu += thread_cpu().saturating_sub(cpu_before);
     let after = bed.target.as_ref().and_then(Target::counts);
+    if settings.quick {
+        consistency::check(db)?;
+    }
     Ok(Sample { outcome, sums: before.zip(after).map(|(before, after)| after.since(&before)) })
 }
 
-/// Means over all rounds of what was counted for a transaction.
-fn counted(name: &str, title: &str, Samples(samples): &Samples) -> Vec<Row> {
-    let sums: Vec<Counts> = samples.iter().filter_map(|sample| sample.sums).collect();
-    if sums.is_empty() {
-        return Vec::new();
-    }
-    let transactions = as_f64(samples.iter().map(|sample| sample.outcome.transactions).sum());
-    let mean = |of: fn(&Counts) -> u64| as_f64(sums.iter().map(of).sum()) / transactions;
-    [
-        ("bytes_stored", "B/transaction", mean(|s| s.bytes_stored)),
-        ("log_bytes", "B/transaction", mean(|s| s.log_bytes)),
-        ("lines_flushed", "1/transaction", mean(|s| s.lines_flushed)),
-        ("fences", "1/transaction", mean(|s| s.fences)),
-        ("modelled_time", "ns", mean(|s| s.modelled_ns)),
-    ]
-    .map(|(metric, unit, value)| exact(name, title, metric, unit, value))
-    .to_vec()
+fn rows_of(grid: &Grid<Sample>, cell: &Cell<Sample>, rows: &mut Rows<'_>) {
+    let own = &cell.samples[..];
+    let tpmc = |sample: &Sample| sample.outcome.tpmc();
+    let tpmc_of_cpu = |sample: &Sample| sample.outcome.tpmc_of_cpu();
+    rows.timed("tpmc", "1/min", own.iter().map(tpmc));
+    rows.timed("tpmc_of_cpu", "1/min of CPU", own.iter().map(tpmc_of_cpu));
+    rows.ratio("tpmc_to_none", own, grid.base(cell, NONE), tpmc);
+    rows.ratio("tpmc_of_cpu_to_none", own, grid.base(cell, NONE), tpmc_of_cpu);
+    rows.ratio("tpmc_to_rollback", own, grid.base(cell, OURS), tpmc);
+    rows.ratio("tpmc_to_rollback_published", own, grid.base(cell, OURS_PUBLISHED), tpmc);
+    let sums = own.iter().filter_map(|sample| sample.sums).reduce(|sum, more| sum.plus(&more));
+    let Some(sums) = sums else { return };
+    let transactions = as_f64(own.iter().map(|sample| sample.outcome.transactions).sum());
+    let mut mean = |metric, unit, sum| rows.exact(metric, unit, as_f64(sum) / transactions);
+    mean("bytes_stored", "B/transaction", sums.bytes_stored);
+    mean("log_bytes", "B/transaction", sums.log_bytes);
+    mean("lines_flushed", "1/transaction", sums.lines_flushed);
+    mean("fences", "1/transaction", sums.fences);
+    mean("modelled_time", "ns", sums.modelled_ns);
 }

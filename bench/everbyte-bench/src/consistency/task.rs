@@ -1,7 +1,7 @@
-//! Tasks of writes: passes of requests over a file, after IOzone, a log, and file system metadata.
+//! Tasks of writes: passes of requests over a file, like IOzone, a log, and file system metadata.
 //!
-//! Invariants: the requests of a pass depend on nothing but the task and the number of the pass,
-//! so every target gets the same ones; they lie in the task's file. Knows no target.
+//! Invariants: task and number of a pass determine its requests, so all targets get the same requests. Each request lies
+//! in the file of the task.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 
-/// Seed of everything that is drawn at random.
+/// Seed of all random numbers.
 const SEED: u64 = 0xc0_5157_e4c7;
 
 const KIB: u64 = 1 << 10;
@@ -20,7 +20,7 @@ const BLOCK: u64 = 4096;
 pub(crate) const RECORDS: [u64; 5] = [KIB, 4 * KIB, 16 * KIB, 64 * KIB, 100 * KIB];
 pub(crate) const FILES: [u64; 4] = [128 * KIB, MIB, 4 * MIB, 16 * MIB];
 
-/// Bytes of a record that is appended to a log.
+/// Bytes of a record of a log.
 const APPENDED: std::ops::RangeInclusive<u64> = 100..=500;
 /// Bytes of an update of metadata.
 const UPDATED: std::ops::RangeInclusive<u64> = 64..=256;
@@ -28,26 +28,23 @@ const UPDATED: std::ops::RangeInclusive<u64> = 64..=256;
 /// Order of a file's writes, and state of the file before.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Access {
-    /// One record after the other where nothing was written yet.
+    /// Successive records in an empty file.
     Initial,
-    /// One record after the other over old ones.
+    /// Successive records over old ones.
     Sequential,
-    /// Every record once, in a random order, over old ones.
+    /// Each record once, in random order, over old ones.
     Random,
 }
 
 /// A task of writes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Task {
-    /// A file in records, as IOzone writes it.
+    /// A file in records, like IOzone.
     Iozone { access: Access, record: u64, file: u64 },
-    /// Records of 100 to 500 bytes at the end of a log, its length in the first block after each.
+    /// Records of 100 to 500 bytes at the end of a log. The length in the first block follows each record.
     Append,
-    /// Updates of 64 to 256 bytes anywhere in blocks of a region, as metadata are updated.
+    /// Updates of 64 to 256 bytes at random places in the blocks of a region, like metadata.
     Metadata,
-    /// Changes of so many bytes, at a line's start, in blocks one after the other; for the
-    /// threshold between data and pointer logging.
-    Part { bytes: u64 },
 }
 
 /// One write.
@@ -58,7 +55,7 @@ pub(crate) struct Request {
 }
 
 impl Task {
-    /// The matrix of the paper's figure.
+    /// The matrix of the paper.
     pub(crate) fn iozone() -> Vec<Self> {
         let mut tasks = Vec::new();
         for access in [Access::Initial, Access::Sequential, Access::Random] {
@@ -69,16 +66,16 @@ impl Task {
         tasks
     }
 
-    /// A file that all its requests lie in, in bytes.
+    /// Bytes of the file.
     pub(crate) fn file_bytes(self) -> u64 {
         match self {
             Self::Iozone { file, .. } => file,
-            Self::Append | Self::Part { .. } => 4 * MIB,
+            Self::Append => 4 * MIB,
             Self::Metadata => 16 * MIB,
         }
     }
 
-    /// Returns true if it begins with a file that nothing was written to.
+    /// Returns true if a pass begins with an empty file.
     pub(crate) fn begins_empty(self) -> bool {
         matches!(self, Self::Iozone { access: Access::Initial, .. } | Self::Append)
     }
@@ -104,10 +101,6 @@ impl Task {
                 };
                 (0..4096).map(update).collect()
             }
-            Self::Part { bytes } => {
-                let blocks = self.file_bytes() / BLOCK;
-                (0..blocks).map(|block| Request::new(block * BLOCK, bytes)).collect()
-            }
         }
     }
 }
@@ -132,12 +125,11 @@ fn appends(rng: &mut SmallRng, file_bytes: u64) -> Vec<Request> {
     }
 }
 
-/// A size as users write it.
-pub(crate) fn size(bytes: u64) -> String {
-    match bytes {
-        b if b >= MIB && b.is_multiple_of(MIB) => format!("{}M", b / MIB),
-        b if b >= KIB && b.is_multiple_of(KIB) => format!("{}K", b / KIB),
-        b => format!("{b}"),
+/// A size of whole KiB or MiB.
+fn size(bytes: u64) -> String {
+    match bytes.is_multiple_of(MIB) {
+        true => format!("{}M", bytes / MIB),
+        false => format!("{}K", bytes / KIB),
     }
 }
 
@@ -159,7 +151,6 @@ impl fmt::Display for Task {
             }
             Self::Append => f.write_str("append 100-500 B"),
             Self::Metadata => f.write_str("metadata 64-256 B"),
-            Self::Part { bytes } => write!(f, "change {bytes} B of 4K"),
         }
     }
 }
@@ -170,7 +161,7 @@ mod tests {
 
     fn all() -> Vec<Task> {
         let mut tasks = Task::iozone();
-        tasks.extend([Task::Append, Task::Metadata, Task::Part { bytes: 640 }]);
+        tasks.extend([Task::Append, Task::Metadata]);
         tasks
     }
 

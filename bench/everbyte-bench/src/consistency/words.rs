@@ -1,68 +1,38 @@
-//! The paper's claims about IOzone-like writes, read in both ways, compared with the measurements.
+//! The claims of the paper about IOzone-like writes next to the measured ratios.
 //!
-//! "145% to 216% of Opt-J" can be a ratio of speeds, or a gain over the other speed. A gain is a ratio larger by one. A
-//! speed is a ratio of times in the same round, from the rows of [`super::matrix`]. The paper's memory was DRAM, with
-//! durability at checkpoints.
+//! "145% to 216% of Opt-J" is a ratio of speeds or a gain over the other speed. A gain is a ratio minus one, so both
+//! readings have rows. A speed is a ratio of times in the same round, from the rows of [`super::matrix`]. The memory of
+//! the paper was DRAM, with durability at checkpoints.
 
-use super::{OURS, OURS_PUBLISHED};
+use super::{EXT4, OURS, OURS_PUBLISHED};
 use crate::baselines::Kind;
 use crate::rows::{Row, exact};
 
-/// The subject that has the paper's numbers.
-pub(super) const PAPER: &str = "paper";
-/// Speed as a multiple of the other's: least and most over the matrix, and the mean.
-pub(super) const METRICS: [&str; 3] = ["speed_least", "speed_most", "speed_mean"];
+/// The subject of the paper's numbers.
+const PAPER: &str = "paper";
+/// Speed as a multiple of the other scheme's: least and most over the matrix, and the mean.
+const METRICS: [&str; 3] = ["speed_least", "speed_most", "speed_mean"];
 
-/// A claim about rollback and another scheme.
-struct Claim {
-    words: &'static str,
-    /// The other scheme beside rollback as published, and beside ours.
-    others: [&'static str; 2],
-    /// Least and most of the paper, and its mean where it tells one.
-    published: [Option<f64>; 3],
-}
+/// Claim, the other schemes of published and of our rollback, and least, most and mean of the paper.
+type Claim = (&'static str, [&'static str; 2], [Option<f64>; 3]);
 
-const JOURNAL: [Option<f64>; 3] = [Some(2.0), Some(21.0), Some(9.0)];
 const REDO: [&str; 2] = [Kind::RedoPublished.name(), Kind::RedoImproved.name()];
+const JOURNAL: [Option<f64>; 3] = [Some(2.0), Some(21.0), Some(9.0)];
 
 const CLAIMS: [Claim; 6] = [
-    Claim {
-        words: "\"145% to 216%\" of redo, as a ratio",
-        others: REDO,
-        published: [Some(1.45), Some(2.16), None],
-    },
-    Claim {
-        words: "\"145% to 216%\" of redo, as a gain",
-        others: REDO,
-        published: [Some(2.45), Some(3.16), None],
-    },
-    Claim {
-        words: "a block journal in order",
-        others: [Kind::JournalOrdered.name(); 2],
-        published: JOURNAL,
-    },
-    Claim {
-        words: "a block journal with data",
-        others: [Kind::JournalData.name(); 2],
-        published: JOURNAL,
-    },
-    Claim {
-        words: "ext4 in order, on a loop device",
-        others: ["ext4-ordered"; 2],
-        published: JOURNAL,
-    },
-    Claim {
-        words: "ext4 with data, on a loop device",
-        others: ["ext4-journal"; 2],
-        published: JOURNAL,
-    },
+    ("\"145% to 216%\" of redo, as a ratio", REDO, [Some(1.45), Some(2.16), None]),
+    ("\"145% to 216%\" of redo, as a gain", REDO, [Some(2.45), Some(3.16), None]),
+    ("a block journal in order", [Kind::JournalOrdered.name(); 2], JOURNAL),
+    ("a block journal with data", [Kind::JournalData.name(); 2], JOURNAL),
+    ("ext4 in order, on a loop device", [EXT4[1].0; 2], JOURNAL),
+    ("ext4 with data, on a loop device", [EXT4[0].0; 2], JOURNAL),
 ];
 
-/// Rows of every claim, by what the matrix found.
+/// Rows of each claim, from the rows of the matrix.
 pub(super) fn rows(found: &[Row]) -> Vec<Row> {
     let mut rows = Vec::new();
-    for claim in &CLAIMS {
-        for (own, other) in [OURS_PUBLISHED, OURS].into_iter().zip(claim.others) {
+    for (words, others, published) in CLAIMS {
+        for (own, other) in [OURS_PUBLISHED, OURS].into_iter().zip(others) {
             let base = own.replace('-', "_");
             for (metric, part) in METRICS.into_iter().zip(["min", "max", "mean"]) {
                 let wanted = format!("time_to_{base}_{part}");
@@ -71,17 +41,18 @@ pub(super) fn rows(found: &[Row]) -> Vec<Row> {
                         && row.metric == wanted
                         && row.workload == "dram: all IOzone-like writes, checkpoint"
                 });
-                rows.extend(row.map(|row| Row {
-                    subject: own.to_owned(),
-                    workload: claim.words.to_owned(),
+                let (subject, workload) = (own.to_owned(), words.to_owned());
+                rows.extend(row.cloned().map(|row| Row {
+                    subject,
+                    workload,
                     metric,
                     note: None,
-                    ..row.clone()
+                    ..row
                 }));
             }
         }
-        for (metric, value) in METRICS.into_iter().zip(claim.published) {
-            rows.extend(value.map(|value| exact(PAPER, claim.words, metric, "ratio", value)));
+        for (metric, value) in METRICS.into_iter().zip(published) {
+            rows.extend(value.map(|value| exact(PAPER, words, metric, "ratio", value)));
         }
     }
     rows

@@ -1,28 +1,30 @@
-//! Filling a database (clause 4.3.3.1).
+//! Population of a database (clause 4.3.3.1).
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use rusqlite::{Connection, Statement, params};
 
 use super::rng::{TpccRng, last_name};
-use super::schema::{INDICES, TABLES};
 use super::{DISTRICTS, Scale};
 
-/// Payment of every customer before the beginning, in cents.
+/// First payment of each customer, in cents.
 const FIRST_PAYMENT: u32 = 1000;
 
-/// Makes the tables and fills them, the same for the same seed. The connection's database must be
-/// empty; a page size other than SQLite's must have been set before.
+/// Creates the tables and fills them, the same for the same seed. The database of the connection is empty and has its
+/// page size.
 ///
 /// # Errors
-/// SQLite's.
-pub(crate) fn load(db: &Connection, scale: &Scale, seed: u64) -> Result<()> {
-    let mut loader = Loader { db, scale: *scale, rng: TpccRng::for_loading(seed) };
-    db.execute_batch(TABLES).context("cannot make the tables")?;
-    loader.in_transaction(Loader::items)?;
+/// An error of SQLite.
+pub(crate) fn load(db: &Connection, scale: Scale, seed: u64) -> Result<()> {
+    let mut loader = Loader { db, scale, rng: TpccRng::for_loading(seed) };
+    db.execute_batch(include_str!("tables.sql"))?;
+    let transaction = db.unchecked_transaction()?;
+    loader.items()?;
     for warehouse in 1..=scale.warehouses {
-        loader.in_transaction(|loader| loader.warehouse(warehouse))?;
+        loader.warehouse(warehouse)?;
     }
-    db.execute_batch(INDICES).context("cannot make the indices")
+    transaction.commit()?;
+    // A sorted build of an index is cheaper than an insertion for each row.
+    Ok(db.execute_batch(include_str!("indices.sql"))?)
 }
 
 struct Loader<'c> {
@@ -32,16 +34,7 @@ struct Loader<'c> {
 }
 
 impl Loader<'_> {
-    fn in_transaction(
-        &mut self,
-        fill: impl FnOnce(&mut Self) -> rusqlite::Result<()>,
-    ) -> Result<()> {
-        let transaction = self.db.unchecked_transaction()?;
-        fill(self).context("cannot load rows")?;
-        Ok(transaction.commit()?)
-    }
-
-    fn items(&mut self) -> rusqlite::Result<()> {
+    fn items(&mut self) -> Result<()> {
         let mut insert = self.db.prepare("INSERT INTO item VALUES (?1, ?2, ?3, ?4, ?5)")?;
         let rng = &mut self.rng;
         for item in 1..=self.scale.items() {
@@ -52,33 +45,34 @@ impl Loader<'_> {
         Ok(())
     }
 
-    fn warehouse(&mut self, warehouse: u32) -> rusqlite::Result<()> {
-        let per_district = self.scale.customers() * FIRST_PAYMENT;
-        let rng = &mut self.rng;
+    fn warehouse(&mut self, warehouse: u32) -> Result<()> {
+        let of_district = self.scale.customers() * FIRST_PAYMENT;
+        let (rng, ytd) = (&mut self.rng, i64::from(of_district) * i64::from(DISTRICTS));
+        let (name, tax) = (rng.text(6, 10), rng.uniform(0, 2000));
+        let [street_1, street_2, city, state, zip] = rng.address();
         self.db.execute(
             "INSERT INTO warehouse VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
-            params![
-                warehouse,
-                rng.text(6, 10),
-                rng.text(10, 20),
-                rng.text(10, 20),
-                rng.text(10, 20),
-                rng.text(2, 2),
-                rng.zip(),
-                rng.uniform(0, 2000),
-                i64::from(per_district) * i64::from(DISTRICTS),
-            ],
+            params![warehouse, name, street_1, street_2, city, state, zip, tax, ytd],
         )?;
         self.stock(warehouse)?;
         for district in 1..=DISTRICTS {
-            self.district(warehouse, district, per_district)?;
+            let rng = &mut self.rng;
+            let (name, tax) = (rng.text(6, 10), rng.uniform(0, 2000));
+            let [street_1, street_2, city, state, zip] = rng.address();
+            let (ytd, next) = (of_district, self.scale.customers() + 1);
+            self.db.execute(
+                "INSERT INTO district VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+                params![
+                    warehouse, district, name, street_1, street_2, city, state, zip, tax, ytd, next
+                ],
+            )?;
             self.customers(warehouse, district)?;
             self.orders(warehouse, district)?;
         }
         Ok(())
     }
 
-    fn stock(&mut self, warehouse: u32) -> rusqlite::Result<()> {
+    fn stock(&mut self, warehouse: u32) -> Result<()> {
         let mut insert = self.db.prepare(
             "INSERT INTO stock VALUES
              (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, 0, 0, 0, ?14)",
@@ -88,8 +82,7 @@ impl Loader<'_> {
             insert.raw_bind_parameter(1, warehouse)?;
             insert.raw_bind_parameter(2, item)?;
             insert.raw_bind_parameter(3, rng.uniform(10, 100))?;
-            for district in 0..DISTRICTS {
-                let column = usize::try_from(4 + district).unwrap_or(usize::MAX);
+            for column in 4..14 {
                 insert.raw_bind_parameter(column, rng.text(24, 24))?;
             }
             insert.raw_bind_parameter(14, rng.data(26, 50))?;
@@ -98,28 +91,7 @@ impl Loader<'_> {
         Ok(())
     }
 
-    fn district(&mut self, warehouse: u32, district: u32, ytd: u32) -> rusqlite::Result<()> {
-        let rng = &mut self.rng;
-        self.db.execute(
-            "INSERT INTO district VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
-            params![
-                warehouse,
-                district,
-                rng.text(6, 10),
-                rng.text(10, 20),
-                rng.text(10, 20),
-                rng.text(10, 20),
-                rng.text(2, 2),
-                rng.zip(),
-                rng.uniform(0, 2000),
-                ytd,
-                self.scale.customers() + 1,
-            ],
-        )?;
-        Ok(())
-    }
-
-    fn customers(&mut self, warehouse: u32, district: u32) -> rusqlite::Result<()> {
+    fn customers(&mut self, warehouse: u32, district: u32) -> Result<()> {
         let mut insert = self.db.prepare(
             "INSERT INTO customer VALUES (?1, ?2, ?3, ?4, 'OE', ?5, ?6, ?7, ?8, ?9, ?10, ?11, 0,
              ?12, 5000000, ?13, -?14, ?14, 1, 0, ?15)",
@@ -130,44 +102,42 @@ impl Loader<'_> {
         )?;
         let names = self.scale.last_names();
         let rng = &mut self.rng;
-        for customer in 1..=self.scale.customers() {
-            let name = if customer <= names { customer - 1 } else { rng.last_name_of(names) };
+        for id in 1..=self.scale.customers() {
+            let last = last_name(if id <= names { id - 1 } else { rng.last_name_of(names) });
+            let (first, phone, discount) = (rng.text(8, 16), rng.digits(16), rng.uniform(0, 5000));
+            let [street_1, street_2, city, state, zip] = rng.address();
+            let credit = if rng.percent(10) { "BC" } else { "GC" };
+            let (data, note) = (rng.text(300, 500), rng.text(12, 24));
             insert.execute(params![
                 warehouse,
                 district,
-                customer,
-                rng.text(8, 16),
-                last_name(name),
-                rng.text(10, 20),
-                rng.text(10, 20),
-                rng.text(10, 20),
-                rng.text(2, 2),
-                rng.zip(),
-                rng.digits(16),
-                if rng.percent(10) { "BC" } else { "GC" },
-                rng.uniform(0, 5000),
+                id,
+                first,
+                last,
+                street_1,
+                street_2,
+                city,
+                state,
+                zip,
+                phone,
+                credit,
+                discount,
                 FIRST_PAYMENT,
-                rng.text(300, 500),
+                data
             ])?;
-            history.execute(params![
-                customer,
-                district,
-                warehouse,
-                FIRST_PAYMENT,
-                rng.text(12, 24)
-            ])?;
+            history.execute(params![id, district, warehouse, FIRST_PAYMENT, note])?;
         }
         Ok(())
     }
 
-    fn orders(&mut self, warehouse: u32, district: u32) -> rusqlite::Result<()> {
-        let mut insert =
-            self.db.prepare("INSERT INTO orders VALUES (?1, ?2, ?3, ?4, 0, ?5, ?6, 1)")?;
-        let mut new_order = self.db.prepare("INSERT INTO new_order VALUES (?1, ?2, ?3)")?;
-        let mut line = self
-            .db
-            .prepare("INSERT INTO order_line VALUES (?1, ?2, ?3, ?4, ?5, ?1, ?6, 5, ?7, ?8)")?;
-        let customers = self.rng.permutation(self.scale.customers());
+    fn orders(&mut self, warehouse: u32, district: u32) -> Result<()> {
+        let prepare = |sql| self.db.prepare(sql);
+        let mut insert = prepare("INSERT INTO orders VALUES (?1, ?2, ?3, ?4, 0, ?5, ?6, 1)")?;
+        let mut new_order = prepare("INSERT INTO new_order VALUES (?1, ?2, ?3)")?;
+        let mut line =
+            prepare("INSERT INTO order_line VALUES (?1, ?2, ?3, ?4, ?5, ?1, ?6, 5, ?7, ?8)")?;
+        let mut customers: Vec<u32> = (1..=self.scale.customers()).collect();
+        self.rng.shuffle(&mut customers);
         for (order, customer) in (1..).zip(customers) {
             let delivered = order <= self.scale.delivered();
             let carrier = delivered.then(|| self.rng.uniform(1, 10));
@@ -177,8 +147,7 @@ impl Loader<'_> {
                 new_order.execute(params![warehouse, district, order])?;
             }
             for number in 1..=lines {
-                let key = [warehouse, district, order, number];
-                self.order_line(&mut line, key, delivered)?;
+                self.order_line(&mut line, [warehouse, district, order, number], delivered)?;
             }
         }
         Ok(())
@@ -189,7 +158,7 @@ impl Loader<'_> {
         insert: &mut Statement<'_>,
         [warehouse, district, order, number]: [u32; 4],
         delivered: bool,
-    ) -> rusqlite::Result<()> {
+    ) -> Result<()> {
         let rng = &mut self.rng;
         let item = rng.uniform(1, self.scale.items());
         let amount = if delivered { 0 } else { rng.uniform(1, 999_999) };

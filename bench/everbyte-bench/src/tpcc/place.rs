@@ -1,22 +1,19 @@
-//! Places of a database, its way to commit there, and the copy of a loaded one to it.
+//! Places of a database, its journal mode there, and the copy of a loaded database to a place.
 //!
-//! Knows nothing of TPC-C. Invariant: whatever the place, pages have 4 KiB and the page cache the
-//! same size.
+//! Invariant: at each place pages have 4 KiB, and the page cache has the size of the setting.
 
 use std::ffi::c_int;
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
-use clap::ValueEnum;
+use anyhow::{Context, Result, bail, ensure};
 use everbyte_device::AtomicWrites;
-use everbyte_sqlite::{Activity, Durability, Registration, Store, VfsOptions, register};
+use everbyte_sqlite::{Durability, Registration, Store, VfsOptions, register};
 use rusqlite::backup::Backup;
 use rusqlite::{Connection, OpenFlags};
-use serde::Serialize;
 
 const NAME: &str = "tpcc.db";
 const PAGE_BYTES: u32 = 4096;
@@ -24,21 +21,20 @@ const PAGE_BYTES: u32 = 4096;
 /// Place of a database.
 #[derive(Clone)]
 pub(crate) enum Place {
-    /// On a device, through our own file system for SQLite.
+    /// A device, through the VFS of `everbyte-sqlite`.
     Device(Arc<dyn AtomicWrites>),
-    /// In a directory, through SQLite's.
+    /// A directory, through SQLite's VFS.
     Directory(PathBuf),
 }
 
-/// SQLite's way to commit.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize)]
-#[serde(rename_all = "kebab-case")]
+/// Means of SQLite to commit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum JournalMode {
-    /// By an atomic write of the device, without a journal.
+    /// An atomic write of the device, without a journal.
     Batch,
-    /// With a rollback journal, which is deleted after every commit.
+    /// A rollback journal. SQLite deletes it after each commit.
     Delete,
-    /// With a write-ahead log and exclusive locking.
+    /// A write-ahead log with exclusive locking.
     Wal,
 }
 
@@ -51,31 +47,19 @@ pub(crate) struct Setting {
     pub(crate) cache_mib: u32,
 }
 
-/// An open database. The connection is dropped before the file system that it came through.
+/// An open database. The connection is dropped before its VFS.
 pub(crate) struct Opened {
     pub(crate) db: Connection,
-    ours: Option<(Registration, Arc<Store>)>,
-}
-
-impl Opened {
-    /// Returns the counts of requests to the device since the database was opened, if there is one.
-    ///
-    /// # Errors
-    /// None that is known of: the database is open.
-    pub(crate) fn activity(&self) -> Result<Option<Activity>> {
-        let store = self.ours.as_ref().map(|(_, store)| store);
-        Ok(store.map(|store| store.activity(NAME)).transpose()?)
-    }
+    pub(super) _vfs: Option<(Registration, Arc<Store>)>,
 }
 
 impl Place {
-    /// Opens the database that is there. With [`Durability::AtCheckpoint`] in a directory, SQLite
-    /// leaves it to the kernel when to write: with a WAL this is `synchronous = NORMAL`, which may
-    /// lose the latest transactions; with a journal it is `synchronous = OFF`, which may lose the
-    /// database if power fails.
+    /// Opens the database. With [`Durability::AtCheckpoint`] in a directory, the kernel decides when to write: a WAL has
+    /// `synchronous = NORMAL`, and a power failure can lose the latest transactions. A journal has `synchronous = OFF`,
+    /// and a power failure can lose the database.
     ///
     /// # Errors
-    /// There are no atomic writes where `setting` wants them; SQLite's, the device's.
+    /// `setting` requires atomic writes and the place has none; an error of SQLite or of the device.
     pub(crate) fn open(&self, setting: &Setting) -> Result<Opened> {
         let batch_atomic = setting.journal == JournalMode::Batch;
         let opened = self.connect(batch_atomic, setting.durability)?;
@@ -89,12 +73,12 @@ impl Place {
             (Self::Directory(_), JournalMode::Wal) if lazy => "NORMAL",
             _ => "FULL",
         };
-        // With exclusive locks, the mode DELETE would not delete the journal.
+        // With exclusive locks, mode DELETE keeps the journal.
         let (journal, locking) = match setting.journal {
             JournalMode::Batch | JournalMode::Delete => ("delete", "normal"),
             JournalMode::Wal => ("wal", "exclusive"),
         };
-        // A database in WAL mode may be there, which devices open with exclusive locks only.
+        // The database can be in WAL mode. A device opens such a database only with exclusive locks.
         set(db, "locking_mode = exclusive", "exclusive")?;
         set(db, &format!("journal_mode = {journal}"), journal)?;
         set(db, &format!("locking_mode = {locking}"), locking)?;
@@ -105,10 +89,10 @@ impl Place {
         Ok(opened)
     }
 
-    /// Copies `source` there, durably, over the database that was there.
+    /// Replaces the database by a durable copy of `source`.
     ///
     /// # Errors
-    /// SQLite's, the device's, the system's.
+    /// An error of SQLite, the device or the system.
     pub(crate) fn fill(&self, source: &Connection) -> Result<()> {
         if let Self::Directory(folder) = self {
             for suffix in ["", "-journal", "-wal"] {
@@ -116,7 +100,7 @@ impl Place {
             }
         }
         let mut opened = self.connect(false, Durability::AtCheckpoint)?;
-        // A database in WAL mode may be there.
+        // The database can be in WAL mode, as above.
         set(&opened.db, "locking_mode = exclusive", "exclusive")?;
         set(&opened.db, "journal_mode = off", "off")?;
         opened.db.execute_batch("PRAGMA synchronous = OFF")?;
@@ -127,10 +111,10 @@ impl Place {
         self.settle()
     }
 
-    /// Makes durable all writes there.
+    /// Makes all writes durable.
     ///
     /// # Errors
-    /// The device's, the system's.
+    /// An error of the device or the system.
     pub(crate) fn settle(&self) -> Result<()> {
         match self {
             Self::Device(device) => Ok(device.flush()?),
@@ -147,57 +131,54 @@ impl Place {
     }
 
     fn connect(&self, batch_atomic: bool, durability: Durability) -> Result<Opened> {
+        // Each connection registers a VFS of its own, and SQLite needs distinct names.
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let device = match self {
+        let (db, vfs) = match self {
             Self::Directory(folder) => {
-                let db = Connection::open(folder.join(NAME))
-                    .with_context(|| format!("cannot open a database in {}", folder.display()))?;
-                return Ok(Opened { db, ours: None });
+                let db = Connection::open(folder.join(NAME));
+                (db.with_context(|| format!("cannot open {}", folder.display()))?, None)
             }
-            Self::Device(device) => device,
+            Self::Device(device) => {
+                let store = Store::of_devices();
+                store.attach(NAME, Arc::clone(device))?;
+                let name = format!("everbyte-bench-{}", NEXT.fetch_add(1, Ordering::Relaxed));
+                let options = VfsOptions { batch_atomic, durability, ..VfsOptions::default() };
+                let registration = register(&name, &store, options)?;
+                let flags = OpenFlags::default();
+                let db = Connection::open_with_flags_and_vfs(NAME, flags, name.as_str())?;
+                (db, Some((registration, store)))
+            }
         };
-        let store = Store::of_devices();
-        store.attach(NAME, Arc::clone(device))?;
-        let vfs = format!("everbyte-bench-{}", NEXT.fetch_add(1, Ordering::Relaxed));
-        let options = VfsOptions { batch_atomic, durability, ..VfsOptions::default() };
-        let registration = register(&vfs, &store, options)?;
-        let db = Connection::open_with_flags_and_vfs(NAME, OpenFlags::default(), vfs.as_str())?;
-        Ok(Opened { db, ours: Some((registration, store)) })
+        Ok(Opened { db, _vfs: vfs })
     }
 }
 
-/// A new database in memory, or in a new file, to be loaded and then copied to its places. It has
-/// no journal, so that no transaction can be rolled back.
+/// A new database in memory, to be filled and copied to places. It has no journal, so no transaction rolls back.
 ///
 /// # Errors
-/// SQLite's.
-pub(crate) fn new_source(file: Option<&Path>) -> Result<Connection> {
-    let db = match file {
-        Some(path) => Connection::open(path)?,
-        None => Connection::open_in_memory()?,
-    };
+/// An error of SQLite.
+pub(crate) fn new_source() -> Result<Connection> {
+    let db = Connection::open_in_memory()?;
     db.execute_batch(&format!("PRAGMA page_size = {PAGE_BYTES}; PRAGMA synchronous = OFF;"))?;
     set(&db, "journal_mode = off", "off")?;
     Ok(db)
 }
 
-/// Bytes of a connection's database.
+/// Bytes of the database of a connection.
 ///
 /// # Errors
-/// SQLite's.
+/// An error of SQLite.
 pub(crate) fn database_bytes(db: &Connection) -> Result<u64> {
     let pages: u32 = db.query_row("PRAGMA page_count", [], |row| row.get(0))?;
     Ok(u64::from(pages) * u64::from(PAGE_BYTES))
 }
 
-/// Sets a pragma that answers with a word, which must be `expected`.
+/// Sets a pragma, and compares its answer with `expected`.
 ///
 /// # Errors
-/// It is another; SQLite's.
+/// Another answer; an error of SQLite.
 fn set(db: &Connection, pragma: &str, expected: &str) -> Result<()> {
     let answer: String = db.query_row(&format!("PRAGMA {pragma}"), [], |row| row.get(0))?;
-    if answer != expected {
-        bail!("PRAGMA {pragma} answers {answer}");
-    }
+    ensure!(answer == expected, "PRAGMA {pragma} answers {answer}");
     Ok(())
 }

@@ -2,11 +2,12 @@
 //!
 //! Invariant: the same seed gives the same inputs.
 
+use rand::distr::{Alphanumeric, SampleString};
 use rand::rngs::SmallRng;
-use rand::{Rng, RngExt, SeedableRng};
+use rand::{RngExt, SeedableRng};
 
-/// Constants of NURand (clause 2.1.6). That of last names differs between loading and running, by
-/// an amount that clause 2.1.6.1 allows.
+/// Constants of NURand (clause 2.1.6). The constant of last names differs between loading and running by an amount
+/// within clause 2.1.6.1.
 const C_CUSTOMER: u32 = 259;
 const C_ITEM: u32 = 7911;
 const C_LAST_LOADING: u32 = 157;
@@ -14,7 +15,6 @@ const C_LAST_RUNNING: u32 = 71;
 
 const SYLLABLES: [&str; 10] =
     ["BAR", "OUGHT", "ABLE", "PRI", "PRES", "ESE", "ANTI", "CALLY", "ATION", "EING"];
-const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-.";
 
 /// The random source of TPC-C.
 #[derive(Debug)]
@@ -39,10 +39,10 @@ impl TpccRng {
 
     /// Draws: returns true in `percent` cases of a hundred.
     pub(super) fn percent(&mut self, percent: u32) -> bool {
-        self.uniform(1, 100) <= percent
+        self.rng.random_ratio(percent, 100)
     }
 
-    /// A number of `low` to `high` but not `other`, if there is one.
+    /// A number from `low` to `high` except `other`, or `low` if the range has one number.
     pub(super) fn other_than(&mut self, other: u32, low: u32, high: u32) -> u32 {
         if low == high {
             return low;
@@ -72,18 +72,18 @@ impl TpccRng {
     }
 
     /// A string of `min` to `max` letters and digits.
-    pub(super) fn text(&mut self, min: u32, max: u32) -> String {
-        let len = self.uniform(min, max);
-        self.characters(len, 6, |bits| char::from(LETTERS[usize::from(bits)]))
+    pub(super) fn text(&mut self, min: usize, max: usize) -> String {
+        let len = self.rng.random_range(min..=max);
+        Alphanumeric.sample_string(&mut self.rng, len)
     }
 
     /// A string of `len` digits.
-    pub(super) fn digits(&mut self, len: u32) -> String {
-        self.characters(len, 8, |bits| char::from(b'0' + bits % 10))
+    pub(super) fn digits(&mut self, len: usize) -> String {
+        (0..len).map(|_| char::from(self.rng.random_range(b'0'..=b'9'))).collect()
     }
 
-    /// A string of `min` to `max` letters, in one case of ten with ORIGINAL in it (clause 4.3.3.1).
-    pub(super) fn data(&mut self, min: u32, max: u32) -> String {
+    /// A string of `min` to `max` letters. One string of ten contains ORIGINAL (clause 4.3.3.1).
+    pub(super) fn data(&mut self, min: usize, max: usize) -> String {
         let mut data = self.text(min, max);
         if self.percent(10) {
             let at = self.rng.random_range(0..=data.len() - 8);
@@ -92,37 +92,14 @@ impl TpccRng {
         data
     }
 
-    /// Four digits and 11111 (clause 4.3.2.7).
-    pub(super) fn zip(&mut self) -> String {
-        self.digits(4) + "11111"
-    }
-
-    /// The numbers 1 to `count` in some order.
-    pub(super) fn permutation(&mut self, count: u32) -> Vec<u32> {
-        let mut numbers: Vec<u32> = (1..=count).collect();
-        self.shuffle(&mut numbers);
-        numbers
+    /// Two streets, a city, a state, and a zip of four digits and 11111 (clause 4.3.2.7).
+    pub(super) fn address(&mut self) -> [String; 5] {
+        let [street_1, street_2, city] = [(); 3].map(|()| self.text(10, 20));
+        [street_1, street_2, city, self.text(2, 2), self.digits(4) + "11111"]
     }
 
     pub(super) fn shuffle<T>(&mut self, values: &mut [T]) {
         rand::seq::SliceRandom::shuffle(values, &mut self.rng);
-    }
-
-    /// `len` characters, each made of so many random bits.
-    fn characters(&mut self, len: u32, bits: u32, character: impl Fn(u8) -> char) -> String {
-        let mut drawn = 0;
-        let mut left = 0;
-        (0..len)
-            .map(|_| {
-                if left < bits {
-                    (drawn, left) = (self.rng.next_u64(), u64::BITS);
-                }
-                let [low, ..] = (drawn & ((1 << bits) - 1)).to_le_bytes();
-                drawn >>= bits;
-                left -= bits;
-                character(low)
-            })
-            .collect()
     }
 }
 
@@ -177,7 +154,9 @@ mod tests {
         let mut originals = 0;
         for _ in 0..2000 {
             let text = rng.text(8, 16);
-            assert!((8..=16).contains(&text.len()) && text.is_ascii());
+            assert!(
+                (8..=16).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric())
+            );
             let digits = rng.digits(9);
             assert!(digits.len() == 9 && digits.bytes().all(|byte| byte.is_ascii_digit()));
             let data = rng.data(26, 50);

@@ -1,36 +1,37 @@
 //! The five transactions (clauses 2.4 to 2.8).
 //!
-//! Invariant: each reads and writes what its clause says, the columns that a terminal would show
-//! included, and ends committed or rolled back. The deliveries of a warehouse's ten districts are
-//! one transaction, which clause 2.7.1.3 allows.
+//! Invariants: a transaction reads and writes the columns of its clause, also those that a terminal displays. It ends
+//! committed or rolled back. The deliveries of the ten districts of a warehouse are one transaction (allowed by clause
+//! 2.7.1.3).
 
 use std::hint::black_box;
 
 use rusqlite::types::FromSql;
-use rusqlite::{Connection, Result, Row, Statement, params};
+use rusqlite::{Connection, OptionalExtension, Result, Row, params};
+use serde::{Deserialize, Serialize};
 
 use super::rng::{TpccRng, last_name};
 use super::statements::Statements;
 use super::{DISTRICTS, Scale};
 
 /// Result of a transaction.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Done {
-    /// An order of so many lines was taken.
+    /// A new order with its number of lines.
     NewOrder { warehouse: u32, district: u32, order: i64, lines: u32 },
-    /// A new order was rolled back, because an item does not exist (clause 2.4.1.4).
+    /// A new order with an unknown item was rolled back (clause 2.4.1.4).
     RolledBack,
-    /// A customer paid; `history` is the row's number.
+    /// A payment in cents, with its row in `history`.
     Payment { history: i64, amount: u32 },
-    /// A customer asked for the last order.
+    /// A query of a customer's last order.
     OrderStatus,
-    /// The oldest order of each district that had one was delivered: district and order.
+    /// Delivery of the oldest new order of each district: district and order.
     Delivery { warehouse: u32, orders: Vec<(u32, i64)> },
-    /// Items of recent orders that run low were counted.
+    /// A count of the items of recent orders with low stock.
     StockLevel,
 }
 
-/// The kinds, in the order in which outcomes count them.
+/// The kinds in the order of the counts of an outcome.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     NewOrder,
@@ -48,37 +49,37 @@ pub(super) struct Terminal<'c> {
     scale: Scale,
     /// The date.
     now: i64,
-    /// Lines of the order in hand.
-    lines: Vec<Line>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Line {
-    number: u32,
-    item: u32,
-    supplier: u32,
-    quantity: u32,
-}
-
-/// Place and number of an order.
-#[derive(Clone, Copy, Debug)]
-struct Order {
-    warehouse: u32,
-    district: u32,
-    number: i64,
 }
 
 impl<'c> Terminal<'c> {
     pub(super) fn new(db: &'c Connection, scale: Scale, rng: TpccRng) -> Result<Self> {
         let statements = Statements::prepare(db)?;
-        Ok(Self { db, statements, rng, scale, now: 0, lines: Vec::new() })
+        Ok(Self { db, statements, rng, scale, now: 0 })
     }
 
-    /// Does everything of a transaction but end it.
-    pub(super) fn work(&mut self, kind: Kind) -> Result<Done> {
+    /// Runs a transaction to its end. A failed transaction is rolled back.
+    pub(super) fn transact(&mut self, kind: Kind) -> Result<Done> {
+        let done = self.work(kind).and_then(|done| {
+            let end = match done {
+                Done::RolledBack => &mut self.statements.roll_back,
+                _ => &mut self.statements.commit,
+            };
+            end.execute([]).map(|_| done)
+        });
+        // SQLite ends a transaction itself after some errors.
+        if done.is_err() && !self.db.is_autocommit() {
+            // The first error is the cause. An error of the rollback follows from it.
+            let _undone = self.statements.roll_back.execute([]);
+        }
+        done
+    }
+
+    /// Begins a transaction and does its work.
+    fn work(&mut self, kind: Kind) -> Result<Done> {
         self.now += 1;
         let warehouse = self.rng.uniform(1, self.scale.warehouses);
         let begin = match kind {
+            // The write lock is taken first: an upgrade of a read lock could fail after half of the work.
             Kind::NewOrder | Kind::Payment | Kind::Delivery => &mut self.statements.begin_immediate,
             Kind::OrderStatus | Kind::StockLevel => &mut self.statements.begin,
         };
@@ -92,97 +93,77 @@ impl<'c> Terminal<'c> {
         }
     }
 
-    /// Ends a transaction as `done` says.
-    pub(super) fn end(&mut self, done: &Done) -> Result<()> {
-        let end = match done {
-            Done::RolledBack => &mut self.statements.roll_back,
-            _ => &mut self.statements.commit,
-        };
-        end.execute([]).map(drop)
-    }
-
-    /// Undoes a transaction that failed, as far as SQLite has not done so.
-    pub(super) fn abandon(&mut self) {
-        if !self.db.is_autocommit() {
-            // The error that led here is the one that matters.
-            let _undone = self.statements.roll_back.execute([]);
-        }
-    }
-
     fn new_order(&mut self, warehouse: u32) -> Result<Done> {
         let district = self.rng.uniform(1, DISTRICTS);
         let customer = self.rng.customer(self.scale.customers());
-        self.draw_lines(warehouse);
-        let lines = u32::try_from(self.lines.len()).unwrap_or(u32::MAX);
-        let all_local = self.lines.iter().all(|line| line.supplier == warehouse);
+        let drawn = self.draw_lines(warehouse);
+        let lines = u32::try_from(drawn.len()).unwrap_or(u32::MAX);
+        let all_local = drawn.iter().all(|&[_, _, supplier, _]| supplier == warehouse);
         let statements = &mut self.statements;
-        let discount: i64 = statements
-            .customer_terms
-            .query_row(params![warehouse, district, customer], shown::<i64, 3>)?;
-        let tax: i64 = statements.warehouse_tax.query_row([warehouse], |row| row.get(0))?;
-        let (number, district_tax): (i64, i64) = statements
-            .district_terms
-            .query_row([warehouse, district], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        statements.take_order_number.execute([warehouse, district])?;
-        let order = Order { warehouse, district, number };
-        let terms = params![warehouse, district, number, customer, self.now, lines, all_local];
+        let key = [warehouse, district, customer];
+        let discount: i64 = statements.customer_terms.query_row(key, shown::<_, 3>)?;
+        let tax: i64 = statements.warehouse_tax.query_row([warehouse], shown::<_, 1>)?;
+        let key = [warehouse, district];
+        let terms = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
+        let (order, district_tax): (i64, i64) = statements.district_terms.query_row(key, terms)?;
+        statements.take_order_number.execute(key)?;
+        let terms = params![warehouse, district, order, customer, self.now, lines, all_local];
         statements.insert_order.execute(terms)?;
-        statements.insert_new_order.execute(params![warehouse, district, number])?;
+        statements.insert_new_order.execute(params![warehouse, district, order])?;
         let mut total = 0;
-        for at in 0..self.lines.len() {
-            match self.order_line(order, self.lines[at])? {
+        for line in drawn {
+            match self.order_line((warehouse, district, order), line)? {
                 Some(amount) => total += amount,
                 None => return Ok(Done::RolledBack),
             }
         }
         black_box(total * (10_000 - discount) / 10_000 * (10_000 + tax + district_tax) / 10_000);
-        Ok(Done::NewOrder { warehouse, district, order: number, lines })
+        Ok(Done::NewOrder { warehouse, district, order, lines })
     }
 
-    /// Draws an order's lines; the last of one order in a hundred has no such item.
-    fn draw_lines(&mut self, warehouse: u32) {
+    /// Draws the lines of an order: number, item, supplying warehouse, quantity. In one order of a hundred, the last
+    /// item is unknown.
+    fn draw_lines(&mut self, warehouse: u32) -> Vec<[u32; 4]> {
         let rng = &mut self.rng;
         let (items, warehouses) = (self.scale.items(), self.scale.warehouses);
         let count = rng.uniform(5, 15);
         let rolls_back = rng.percent(1);
-        self.lines.clear();
-        for number in 1..=count {
-            let unknown = rolls_back && number == count;
-            let item = if unknown { items + 1 } else { rng.item(items) };
-            let remote = rng.percent(1);
-            let supplier =
-                if remote { rng.other_than(warehouse, 1, warehouses) } else { warehouse };
-            let quantity = rng.uniform(1, 10);
-            self.lines.push(Line { number, item, supplier, quantity });
-        }
+        let draw = |number| {
+            let is_unknown = rolls_back && number == count;
+            let item = if is_unknown { items + 1 } else { rng.item(items) };
+            let is_remote = rng.percent(1);
+            let other =
+                if is_remote { rng.other_than(warehouse, 1, warehouses) } else { warehouse };
+            [number, item, other, rng.uniform(1, 10)]
+        };
+        (1..=count).map(draw).collect()
     }
 
-    /// Takes a line's stock and notes it. Returns its amount, `None` if there is no such item.
-    fn order_line(&mut self, order: Order, line: Line) -> Result<Option<i64>> {
-        let Line { number: line, item, supplier, quantity } = line;
+    /// Takes the stock of a line and inserts the line. Returns its amount, or `None` for an unknown item.
+    fn order_line(
+        &mut self,
+        (warehouse, district, order): (u32, u32, i64),
+        [line, item, supplier, quantity]: [u32; 4],
+    ) -> Result<Option<i64>> {
         let statements = &mut self.statements;
-        let price = statements.item.query_row([item], shown::<i64, 3>);
-        let price = match price {
-            Err(rusqlite::Error::QueryReturnedNoRows) => return Ok(None),
-            price => price?,
-        };
+        let price = statements.item.query_row([item], shown::<i64, 3>).optional()?;
+        let Some(price) = price else { return Ok(None) };
         let quantity = i64::from(quantity);
         let mut rows = statements.stock.query([supplier, item])?;
         let row = rows.next()?.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
         let (stock, left): (i64, i64) = (row.get(0)?, row.get(1)?);
         black_box(row.get_ref(2)?);
-        let column = usize::try_from(2 + order.district).unwrap_or(usize::MAX);
-        // Twenty-four letters, copied because the next statement ends the row.
+        let column = usize::try_from(2 + district).unwrap_or(usize::MAX);
+        // The next statement ends the row, so its 24 letters are copied.
         let info: String = row.get(column)?;
         drop(rows);
         let rest = left - quantity;
         let rest = if rest >= 10 { rest } else { rest + 91 };
-        let remote = supplier != order.warehouse;
+        let remote = supplier != warehouse;
         statements.take_stock.execute(params![stock, rest, quantity, remote])?;
         let amount = price * quantity;
-        let Order { warehouse, district, number } = order;
         statements.insert_order_line.execute(params![
-            warehouse, district, number, line, item, supplier, quantity, amount, info
+            warehouse, district, order, line, item, supplier, quantity, amount, info
         ])?;
         Ok(Some(amount))
     }
@@ -216,21 +197,15 @@ impl<'c> Terminal<'c> {
             statements.pay.execute(params![customer, amount])?;
         }
         let note = format!("{warehouse_name}    {district_name}");
-        statements.insert_history.execute(params![
-            id,
-            of_district,
-            of_warehouse,
-            district,
-            warehouse,
-            self.now,
-            amount,
-            note
-        ])?;
+        let (c_d, c_w, now) = (of_district, of_warehouse, self.now);
+        statements
+            .insert_history
+            .execute(params![id, c_d, c_w, district, warehouse, now, amount, note])?;
         Ok(Done::Payment { history: self.db.last_insert_rowid(), amount })
     }
 
-    /// The row of a customer: in six of ten cases by last name (clause 2.5.1.2), where several
-    /// have it the middle one by first name.
+    /// The row of a customer: in six of ten cases by last name (clause 2.5.1.2). Among customers with one last name, it
+    /// is the middle one by first name.
     fn find_customer(&mut self, warehouse: u32, district: u32) -> Result<i64> {
         let statements = &mut self.statements;
         if !self.rng.percent(60) {
@@ -253,7 +228,10 @@ impl<'c> Terminal<'c> {
         let id: i64 = statements.customer_status.query_row([customer], shown::<_, 5>)?;
         let key = params![warehouse, district, id];
         let order: i64 = statements.last_order.query_row(key, shown::<_, 3>)?;
-        show_all::<5>(&mut statements.order_lines, params![warehouse, district, order])?;
+        let mut lines = statements.order_lines.query(params![warehouse, district, order])?;
+        while let Some(line) = lines.next()? {
+            black_box(shown::<i64, 5>(line)?);
+        }
         Ok(Done::OrderStatus)
     }
 
@@ -262,13 +240,9 @@ impl<'c> Terminal<'c> {
         let mut orders = Vec::new();
         for district in 1..=DISTRICTS {
             let statements = &mut self.statements;
-            let oldest = statements
-                .oldest_new_order
-                .query_row([warehouse, district], |row| row.get::<_, i64>(0));
-            let order = match oldest {
-                Err(rusqlite::Error::QueryReturnedNoRows) => continue,
-                order => order?,
-            };
+            let oldest =
+                statements.oldest_new_order.query_row([warehouse, district], shown::<_, 1>);
+            let Some(order): Option<i64> = oldest.optional()? else { continue };
             let key = params![warehouse, district, order];
             statements.delete_new_order.execute(key)?;
             let customer: i64 = statements.ordering_customer.query_row(key, |row| row.get(0))?;
@@ -286,29 +260,17 @@ impl<'c> Terminal<'c> {
         let (district, threshold) = (self.rng.uniform(1, DISTRICTS), self.rng.uniform(10, 20));
         let statements = &mut self.statements;
         let key = [warehouse, district];
-        let next: i64 = statements.next_order_number.query_row(key, |row| row.get(0))?;
+        let next: i64 = statements.next_order_number.query_row(key, shown::<_, 1>)?;
         let args = params![warehouse, district, next, threshold];
         black_box(statements.low_stocks.query_row(args, shown::<i64, 1>)?);
         Ok(Done::StockLevel)
     }
 }
 
-/// The first of a row's `N` columns; all are fetched, as if they were shown to someone.
+/// The first of the `N` columns of a row. All are fetched, as for a terminal.
 fn shown<T: FromSql, const N: usize>(row: &Row<'_>) -> Result<T> {
     for column in 1..N {
         black_box(row.get_ref(column)?);
     }
     row.get(0)
-}
-
-/// Fetches `N` columns of every row.
-fn show_all<const N: usize>(
-    statement: &mut Statement<'_>,
-    parameters: &[&dyn rusqlite::ToSql],
-) -> Result<()> {
-    let mut rows = statement.query(parameters)?;
-    while let Some(row) = rows.next()? {
-        black_box(shown::<i64, N>(row)?);
-    }
-    Ok(())
 }

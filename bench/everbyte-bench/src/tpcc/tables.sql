@@ -1,10 +1,5 @@
-//! The tables (clause 1.3) and indices.
-//!
-//! Rows that are short are stored in the tree of their key; customers and stocks, which are long,
-//! have an index beside the table, as SQLite's documentation advises.
-
-/// The tables, to be made before rows are loaded.
-pub(super) const TABLES: &str = "
+-- The tables of clause 1.3. A short row is stored in the tree of its key. Customers and stocks are long: they have
+-- an index next to the table, as the documentation of SQLite advises.
 CREATE TABLE warehouse (
     w_id INTEGER PRIMARY KEY, w_name TEXT, w_street_1 TEXT, w_street_2 TEXT, w_city TEXT,
     w_state TEXT, w_zip TEXT, w_tax INTEGER, w_ytd INTEGER
@@ -50,10 +45,3 @@ CREATE TABLE stock (
     s_remote_cnt INTEGER, s_data TEXT,
     PRIMARY KEY (s_w_id, s_i_id)
 ) STRICT;
-";
-
-/// Indices besides the keys, to be made when the rows are there.
-pub(super) const INDICES: &str = "
-CREATE INDEX customer_by_name ON customer (c_w_id, c_d_id, c_last, c_first);
-CREATE INDEX order_by_customer ON orders (o_w_id, o_d_id, o_c_id, o_id);
-";
