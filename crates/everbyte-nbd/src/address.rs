@@ -79,6 +79,7 @@ impl FromStr for Address {
         let Some(rest) = text.strip_prefix("tcp:") else {
             return Err(AddressError::Form { text: text.to_owned() });
         };
+        // The last colon, because an IPv6 host has others.
         let (host, port) = rest.rsplit_once(':').unwrap_or(("", rest));
         let port = parse_port(port, text)?;
         let place = Place::Host { host: host.to_owned(), port };
@@ -194,6 +195,7 @@ impl Place {
             Self::Unix(path) => return Some(vec![Address::Unix(path.clone())]),
             Self::Host { host, port } => (host, *port),
         };
+        // Loopback works without a resolver, and whatever the system's hosts file contains.
         if host.is_empty() || host.eq_ignore_ascii_case("localhost") {
             let loopback = [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()];
             return Some(loopback.map(|ip| Address::Tcp((ip, port).into())).into());
@@ -241,6 +243,7 @@ fn host_and_port(authority: &str, text: &str) -> Result<Place, AddressError> {
         return Err(wrong("there are no user names in NBD"));
     }
     let (host, port) = match authority.rsplit_once(':') {
+        // A colon in brackets belongs to an IPv6 address.
         Some((host, port)) if !port.ends_with(']') => (host, parse_port(port, text)?),
         _ => (authority, DEFAULT_PORT),
     };

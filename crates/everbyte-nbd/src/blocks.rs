@@ -27,6 +27,7 @@ impl Span {
     pub(crate) fn inward(self, block: u64) -> Self {
         let start = self.start.div_ceil(block) * block;
         let end = self.end / block * block;
+        // Within one block `start` was rounded up and `end` down, so `start` may exceed `end`.
         if start < end { Self { start, end } } else { Self { start: self.start, end: self.start } }
     }
 
@@ -39,6 +40,7 @@ impl Span {
             if at >= self.end {
                 return None;
             }
+            // The first piece ends at a multiple of `unit`, so each later one begins at one.
             let piece = (self.end - at).min(u64::from(piece_max) - at % unit);
             let start = at;
             at += piece;

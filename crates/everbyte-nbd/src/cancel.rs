@@ -32,6 +32,7 @@ impl Cancel {
 
     /// Ends all waits, now and later. Returns immediately, and may be called from any thread.
     pub fn cancel(&self) {
+        // Before the wake-up: a woken thread must find the flag set.
         self.0.is_cancelled.store(true, Ordering::SeqCst);
         // It fails only if it is readable already.
         let _ = rustix::io::write(&self.0.readable, &1_u64.to_ne_bytes());

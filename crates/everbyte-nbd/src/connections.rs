@@ -118,9 +118,11 @@ impl State {
     /// there is none.
     fn replace_one(&self) -> bool {
         let order = |connection: &&Arc<Connection>| {
+            // `false` precedes `true`, so silent handshakes come first. Ids grow with time.
             (connection.activity.idle() < SILENCE_MIN, connection.id)
         };
         let Some(replaced) = self.pending().min_by_key(order) else { return false };
+        // Both flags precede the shutdown: the thread that it wakes reads its reason from them.
         replaced.is_replaced.store(true, Ordering::Relaxed);
         replaced.is_cut.store(true, Ordering::Relaxed);
         replaced.shut(Shutdown::Both);
@@ -161,14 +163,18 @@ impl Connections {
     ) -> Option<Arc<Connection>> {
         let peer = peer_of(&socket);
         let mut state = self.state.lock();
+        // Joined here, so that a server collects no handles of ended threads. Such a join does not
+        // wait.
         let (ended, running) = state.threads.drain(..).partition(JoinHandle::is_finished);
         state.threads = running;
         join_all(ended);
+        // `stop` holds this lock while it shuts all sockets, so no connection enters unseen.
         if state.stopping_since.is_some() {
             return None;
         }
         state.totals.connections_total += 1;
         let pending = state.pending().count();
+        // With a limit of zero no client could ever connect.
         let is_full = state.held() >= connections_max || pending >= handshakes_max.max(1);
         // The threads of replaced handshakes end soon. Until then they count, too.
         let leaving_max = connections_max.max(LEAVING_MAX);
@@ -202,12 +208,15 @@ impl Connections {
     }
 
     fn set_pending(&self, connection: &Connection, is_pending: bool) {
+        // `replace_one` chooses under this lock: it never cuts a handshake that has just ceased to
+        // wait.
         let _unchanged_by_others = self.state.lock();
         connection.is_pending.store(is_pending, Ordering::Relaxed);
     }
 
     fn leave(&self, connection: &Connection) {
         let mut state = self.state.lock();
+        // Under one lock with the sums, so `stats` counts each request once.
         state.open.remove(&connection.id);
         connection.activity.add_to(&mut state.totals);
         self.changed.notify_all();
@@ -242,6 +251,7 @@ impl Connections {
         let total = left.len();
         for connection in &left {
             tracing::info!(id = connection.id, peer = connection.peer, "disconnecting");
+            // `begin_open` checks this flag: no end of a socket wakes a handshake that waits there.
             connection.is_cut.store(true, Ordering::Relaxed);
             connection.shut(Shutdown::Both);
         }
@@ -252,6 +262,7 @@ impl Connections {
                 break;
             }
         }
+        // A connection can leave between the last check and the timeout.
         left.retain(|connection| state.open.contains_key(&connection.id));
         let stuck: Vec<_> = left.iter().map(|connection| connection.info()).collect();
         Disconnected { ended: total - stuck.len(), stuck }
@@ -261,12 +272,16 @@ impl Connections {
     /// connection ends after the answers to the requests that it has taken.
     pub(crate) fn stop(&self) {
         let mut state = self.state.lock();
+        // A second call must not move the deadlines, which count from the first one.
         if state.stopping_since.is_some() {
             return;
         }
         state.stopping_since = Some(Instant::now());
+        // Set before the sockets are shut: a connection that wakes must refuse later requests.
         self.stopping.store(true, Ordering::Relaxed);
         for connection in state.open.values() {
+            // Only the receiving side: each connection still sends the replies to its taken
+            // requests.
             connection.shut(Shutdown::Read);
         }
         self.changed.notify_all();
@@ -279,6 +294,7 @@ impl Connections {
         let mut state = self.state.lock();
         let since = state.stopping_since.unwrap_or_else(Instant::now);
         self.await_none(&mut state, since + polite_max);
+        // This also ends a send to a peer that takes no replies.
         for connection in state.open.values() {
             connection.shut(Shutdown::Both);
         }
@@ -294,8 +310,11 @@ impl Connections {
         }
         let is_stuck = !state.open.is_empty();
         let mut threads = std::mem::take(&mut state.threads);
+        // `stats` and `list` need the lock, and a join can take a while.
         drop(state);
         if is_stuck {
+            // A join would wait for the stuck device. A dropped handle leaves its thread to end by
+            // itself.
             threads.retain(JoinHandle::is_finished);
         }
         join_all(threads);
@@ -318,6 +337,8 @@ impl Connections {
     ) -> Result<(), OpenError> {
         let mut state = self.state.lock();
         loop {
+            // Checked after each wake-up: a cut handshake must not wait for a device that others
+            // open.
             if state.stopping_since.is_some() || connection.is_cut.load(Ordering::Relaxed) {
                 return Err(OpenError::ShuttingDown);
             }
@@ -337,6 +358,8 @@ impl Connections {
         let mut state = self.state.lock();
         if let Some(opening) = state.opening.get_mut(name) {
             *opening -= 1;
+            // Names come from clients. An entry without openers would stay for each name ever
+            // requested.
             if *opening == 0 {
                 state.opening.remove(name);
             }
@@ -416,8 +439,10 @@ impl Exports for RequestGuard<'_> {
         let mut resume = PendingGuard { place: self.place, opened: None };
         let Place { connections, connection, .. } = self.place;
         connections.begin_open(connection, name, self.deadline)?;
+        // Set only now: after a refusal of `begin_open` there is no turn to give back.
         resume.opened = Some(name);
         let export = self.exports.open(name)?;
+        // The real name, so `disconnect_export` also finds clients of the default export.
         self.place.connection.activity.opened(&export.name);
         Ok(export)
     }
@@ -429,6 +454,7 @@ fn peer_of(socket: &OwnedFd) -> String {
     if let Some(address) = tcp.and_then(|address| std::net::SocketAddr::try_from(address).ok()) {
         return address.to_string();
     }
+    // The peer of a Unix socket mostly has no name. The kernel keeps the process that connected.
     match sockopt::socket_peercred(socket) {
         Ok(peer) => format!("process {} of user {}", peer.pid, peer.uid),
         Err(_) => "unknown".to_owned(),

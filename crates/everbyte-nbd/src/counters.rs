@@ -146,6 +146,7 @@ impl Activity {
             peer: peer.to_owned(),
             export: self.export(),
             age,
+            // The two times are taken one after the other.
             idle: self.idle().min(age),
             requests: self.requests.get(),
             read_bytes: self.read_bytes.get(),

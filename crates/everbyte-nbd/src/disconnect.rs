@@ -73,6 +73,7 @@ impl DisconnectReason {
     pub(crate) fn is_offence(&self) -> bool {
         match self {
             Self::Closed | Self::Cut | Self::Socket(_) | Self::NoMemory => false,
+            // An existing export can be unavailable without a fault of the client.
             Self::NoExport { error, .. } => *error == OpenError::Unknown,
             _ => true,
         }

@@ -60,6 +60,7 @@ pub(crate) fn negotiate(
     greeting[16..].copy_from_slice(&offered.to_be_bytes());
     wire.send_all(&greeting)?;
     let flags = u32::from_be_bytes(wire.recv_array()?);
+    // The protocol demands the end of the connection: a client may set only offered flags.
     if flags & !u32::from(offered) != 0 {
         return Err(DisconnectReason::ClientFlags(flags));
     }
@@ -68,6 +69,7 @@ pub(crate) fn negotiate(
         Negotiation { exports, no_zeroes, structured: false, context_for: None, out: Vec::new() };
     let mut data = Vec::new();
     note_activity();
+    // Bounds the work for a client that sends options without end.
     for _ in 0..OPTIONS_MAX {
         let number = recv_option(wire, &mut data)?;
         note_activity();
@@ -91,6 +93,7 @@ fn recv_option(wire: &Wire<'_>, data: &mut Vec<u8>) -> Result<u32, DisconnectRea
     }
     let option = u32::from_be_bytes(wire.recv_array()?);
     let len = u32::from_be_bytes(wire.recv_array()?);
+    // The client chose the length, so it is checked before memory is taken.
     if len > OPTION_DATA_MAX {
         return Err(DisconnectReason::OptionTooLong { option, len });
     }
@@ -129,6 +132,7 @@ fn no_export(error: &OpenError) -> Refusal {
 impl Negotiation<'_> {
     fn answer(&mut self, number: u32, data: &[u8]) -> Result<Step, DisconnectReason> {
         let answered = match number {
+            // This option has no error reply, so its failure ends the connection.
             option::EXPORT_NAME => return self.export_name(data).map(Step::Transmit),
             option::ABORT => {
                 self.reply(number, option_reply::ACK, &[]);
@@ -139,6 +143,7 @@ impl Negotiation<'_> {
             option::GO => self.info(number, data).map(Step::Transmit),
             option::STRUCTURED_REPLY => self.structured_reply(data),
             option::LIST_META_CONTEXT | option::SET_META_CONTEXT => self.meta_context(number, data),
+            // Clients probe for options, so an unknown one is answered and the handshake goes on.
             _ => Err((option_reply::ERR_UNSUP, "this server does not know the option".into())),
         };
         Ok(answered.unwrap_or_else(|(kind, message)| {
@@ -175,6 +180,7 @@ impl Negotiation<'_> {
 
     fn export_name(&mut self, data: &[u8]) -> Result<Session, DisconnectReason> {
         let no_export = |error| {
+            // The name goes to the log, and a hostile one may be long.
             let name = &data[..data.len().min(NAME_MAX)];
             DisconnectReason::NoExport { name: String::from_utf8_lossy(name).into_owned(), error }
         };
@@ -183,6 +189,7 @@ impl Negotiation<'_> {
         let geometry = export.device.geometry();
         self.out.extend_from_slice(&geometry.size_bytes.to_be_bytes());
         self.out.extend_from_slice(&self.flags(&export, &geometry).to_be_bytes());
+        // The protocol pads this reply unless both sides agreed to leave out the zeroes.
         if !self.no_zeroes {
             self.out.extend_from_slice(&[0; 124]);
         }
@@ -190,12 +197,16 @@ impl Negotiation<'_> {
     }
 
     fn session(&self, name: &str, export: Export) -> Session {
+        // The selected export and the opened one may differ, and a context holds only for its
+        // export.
         let status = self.context_for.as_deref() == Some(name);
         Session { export, structured: self.structured, status }
     }
 
     fn flags(&self, export: &Export, geometry: &Geometry) -> u16 {
         use transmission_flag as flag;
+        // All connections share the export's device. So a flush on one of them covers the answered
+        // writes of all, as `CAN_MULTI_CONN` promises.
         let mut flags = flag::HAS_FLAGS | flag::SEND_CACHE | flag::CAN_MULTI_CONN;
         flags |= match export.durability {
             Durability::AtFlush => flag::SEND_FLUSH | flag::SEND_FUA,
@@ -208,6 +219,7 @@ impl Negotiation<'_> {
             flag::SEND_TRIM | flag::SEND_WRITE_ZEROES | flag::SEND_FAST_ZERO
         };
         if self.structured {
+            // Only structured replies can be fragmented, so the flag has no meaning without them.
             flags |= flag::SEND_DF;
         }
         flags
@@ -218,6 +230,7 @@ impl Negotiation<'_> {
         let mut fields = Fields(data);
         let name = fields.counted().ok_or(MALFORMED)?;
         let count = fields.u16().ok_or(MALFORMED)?;
+        // The vector grows with the received bytes, and not with the client's `count`.
         let wanted: Vec<u16> = (0..count).map_while(|_| fields.u16()).collect();
         if wanted.len() != usize::from(count) || !fields.is_empty() {
             return Err(MALFORMED);
@@ -239,6 +252,7 @@ impl Negotiation<'_> {
                 &PAYLOAD_MAX.to_be_bytes(),
             ],
         );
+        // Unknown kinds stay unanswered: the protocol leaves the choice to the server.
         if wanted.contains(&info::NAME) || wanted.contains(&info::DESCRIPTION) {
             self.describe(number, &export.name, &wanted);
         }
@@ -248,6 +262,7 @@ impl Negotiation<'_> {
 
     fn describe(&mut self, number: u32, name: &str, wanted: &[u16]) {
         let found = self.exports.list().into_iter().find(|export| export.name == name);
+        // The export may have gone since it was opened. The client still gets its name.
         let export = found
             .unwrap_or_else(|| ExportInfo { name: name.to_owned(), description: String::new() });
         if wanted.contains(&info::NAME) {
@@ -277,12 +292,14 @@ impl Negotiation<'_> {
         let mut matches = count == 0 && !select;
         for _ in 0..count {
             let query = fields.counted().ok_or(MALFORMED)?;
+            // `base:` asks for all contexts of the namespace. A selection needs the whole name.
             matches |= query == BASE_ALLOCATION.as_bytes() || (!select && query == b"base:");
         }
         if !fields.is_empty() {
             return Err(MALFORMED);
         }
         let name = export_name(name)?;
+        // Opened only to refuse an unavailable export; the device is dropped again.
         self.exports.open(name).map_err(|error| no_export(&error))?;
         if matches {
             let id = if select { CONTEXT_ID } else { 0 }.to_be_bytes();

@@ -83,6 +83,7 @@ impl Input {
             return Ok(Next::Incomplete);
         };
         let request = Request::decode(header).map_err(DisconnectReason::RequestMagic)?;
+        // Without extended headers only a write carries a payload.
         if request.command != command::WRITE {
             self.start += REQUEST_LEN;
             return Ok(Next::Request(request, 0..0));
@@ -120,6 +121,8 @@ impl Input {
         }
         let received = match self.spin(socket)? {
             Some(count) => count,
+            // An empty buffer means a wait between requests, and disks may be idle. An incomplete
+            // request must progress.
             None if self.end == 0 => wire::recv_within(socket, &mut self.buffer, limits.idle)
                 .map_err(|error| when_late(error, DisconnectReason::Idle))?,
             None => wire::recv_within(socket, &mut self.buffer[self.end..], limits.stall)
@@ -168,6 +171,7 @@ impl Input {
         limits: Limits,
         progress: &Progress,
     ) -> Result<(), DisconnectReason> {
+        // The last `fill` may have received the first bytes of the payload with the request.
         let buffered = (self.end - self.start).min(out.len());
         let (first, mut rest) = out.split_at_mut(buffered);
         first.copy_from_slice(&self.buffer[self.start..self.start + buffered]);
@@ -175,6 +179,7 @@ impl Input {
         progress.add(buffered);
         let mut last_activity = Instant::now();
         while !rest.is_empty() {
+            // Checked before each receive: a waiting client has no other way to end this one.
             if progress.is_revoked() {
                 return Err(DisconnectReason::Slow);
             }
@@ -191,6 +196,8 @@ impl Input {
                 None => {
                     let look = limits.stall.map_or(LOOK, |stall| stall.min(LOOK));
                     match wire::wait(socket, PollFlags::IN, Some(Instant::now() + look), None) {
+                        // A timeout only leads to the next check of the revocation and of the
+                        // stall.
                         Err(error) if error.kind() != io::ErrorKind::TimedOut => {
                             return Err(error.into());
                         }

@@ -88,6 +88,8 @@ impl Listener {
                     io::ErrorKind::AddrInUse => BindError::InUse { address: address.clone() },
                     _ => failed(error),
                 })?;
+                // The client can leave between `poll` and `accept`, and `accept` must not wait for
+                // the next one.
                 listener.set_nonblocking(true).map_err(failed)?;
                 let address = Address::Tcp(listener.local_addr().map_err(failed)?);
                 Ok(Self { socket: listener.into(), address, file: None })
@@ -100,6 +102,7 @@ impl Listener {
                     io::ErrorKind::AddrInUse => BindError::InUse { address: address.clone() },
                     _ => failed(error),
                 })?;
+                // Read under the lock: no other server of this user can have replaced the file yet.
                 let file = identity(path).map_err(failed)?;
                 Ok(Self { socket, address: address.clone(), file: Some(file) })
             }
@@ -129,9 +132,11 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
 
 /// Removes the file of a socket without a listener.
 fn clear_stale(path: &Path, address: &Address) -> Result<(), BindError> {
+    // A missing file is the normal case. `bind` reports any other failure.
     let Ok(metadata) = std::fs::symlink_metadata(path) else {
         return Ok(());
     };
+    // Only a socket may be removed: the path may be a mistake of the user.
     if !metadata.file_type().is_socket() {
         return Err(BindError::NotASocket { address: address.clone() });
     }
@@ -162,6 +167,7 @@ fn unix_socket() -> rustix::io::Result<OwnedFd> {
 }
 
 fn bind_unix(path: &Path, file: SocketFile) -> io::Result<OwnedFd> {
+    // Refused before a file exists that would have to be removed again.
     if file.mode & !0o777 != 0 {
         let reason = format!("{:#o} is no mode of a socket's file", file.mode);
         return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
@@ -181,13 +187,16 @@ fn bind_unix(path: &Path, file: SocketFile) -> io::Result<OwnedFd> {
 
 /// Sets owner and mode of the socket at `path`, and never of a file that replaced it.
 fn give(path: &Path, file: SocketFile) -> io::Result<()> {
+    // The descriptor pins one inode, so the check and both changes concern the same file.
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let found = File::from(rustix::fs::open(path, flags, Mode::empty())?);
     if !found.metadata()?.file_type().is_socket() {
         let what = format!("{} is no socket any more", path.display());
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, what));
     }
+    // `fchown` and `fchmod` refuse an `O_PATH` descriptor. Its link in `/proc` serves.
     let found = format!("/proc/self/fd/{}", found.as_raw_fd());
+    // The owner before the mode: the mode can admit a group, and must not admit a former one.
     if file.owner.is_some() || file.group.is_some() {
         std::os::unix::fs::chown(&found, file.owner, file.group)?;
     }
@@ -247,6 +256,7 @@ fn lock_file() -> Option<OwnedFd> {
 }
 
 fn lock_file_in(folder: &Path) -> io::Result<OwnedFd> {
+    // An existing directory may be another user's. Its descriptor is checked below.
     match rustix::fs::mkdir(folder, Mode::RWXU) {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(error) => return Err(error.into()),
@@ -254,6 +264,7 @@ fn lock_file_in(folder: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let folder = rustix::fs::open(folder, flags | OFlags::RDONLY, Mode::empty())?;
     check_own(&folder, 0o022)?;
+    // `NONBLOCK`, because the opening of a special file of this name must not block.
     let flags = OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file =
         rustix::fs::openat(&folder, LOCK_NAME, flags | OFlags::RDWR, Mode::RUSR | Mode::WUSR)?;

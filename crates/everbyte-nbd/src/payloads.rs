@@ -102,6 +102,7 @@ impl Progress {
         let held = self.since.elapsed();
         let received = self.received.load(Ordering::Relaxed);
         let due = SLOW_BYTES_PER_S * u64::try_from(held.as_millis()).unwrap_or(u64::MAX) / 1000;
+        // A complete payload is with the device, and its time is not the client's fault.
         received < self.len && held >= PATIENCE && (received as u64) < due
     }
 }
@@ -138,6 +139,8 @@ impl PayloadMemory {
     /// three payloads, 96 MiB.
     #[must_use]
     pub fn new(bytes_max: usize) -> Self {
+        // With less, one payload in a device that hangs would block large payloads of other
+        // exports.
         let bytes_max = bytes_max.max(3 * PAYLOAD_MAX as usize);
         let shared = Shared { bytes_max, state: Mutex::default(), changed: Condvar::new() };
         Self(Arc::new(shared))
@@ -164,16 +167,21 @@ impl PayloadMemory {
         state.waiting.insert(id, request);
         while !self.is_next(&state, id) {
             let is_late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+            // `is_over` makes a system call, and all connections need the lock.
             if is_late || MutexGuard::unlocked(&mut state, &is_over) {
                 state.waiting.remove(&id);
+                // A later request may have waited behind this one alone.
                 self.0.changed.notify_all();
                 return None;
             }
+            // A revoked client loses its connection, and most waits end earlier by themselves.
             if since.elapsed() >= PATIENCE {
                 state.revoke_slow(id);
             }
+            // Bounded, because no signal tells that the peer of this connection has gone.
             self.0.changed.wait_for(&mut state, LOOK);
         }
+        // An immediate grant took no turn from another client.
         state.turns += u64::from(since.elapsed() >= LOOK);
         Some(self.grant(state, id))
     }
@@ -181,6 +189,7 @@ impl PayloadMemory {
     fn grant(&self, mut state: MutexGuard<'_, State>, id: u64) -> Buffer<'_> {
         let len = state.waiting[&id].len;
         let kept = state.take_kept(len);
+        // A kept buffer may be larger than the payload, and the share may lack the difference.
         let kept = kept.filter(|kept| self.fits_bytes(&state, id, kept.capacity(), true));
         let request = state.waiting.remove(&id).expect("only its own thread removes it");
         let progress = Arc::new(Progress {
@@ -191,11 +200,13 @@ impl PayloadMemory {
         });
         let mut bytes = kept.unwrap_or_default();
         let capacity = bytes.capacity().max(len);
+        // Kept buffers only save work, so they go before a grant would exceed the bound.
         while state.used() + capacity > self.0.bytes_max
             && let Some(kept) = state.kept.pop()
         {
             drop(kept);
         }
+        // Counted before the allocation, so the lock is not held during it.
         state.grants.insert(id, Grant { request, capacity, progress: Arc::clone(&progress) });
         // The next one may have memory, too.
         self.0.changed.notify_all();
@@ -211,6 +222,7 @@ impl PayloadMemory {
         let mut state = self.0.state.lock();
         state.grants.remove(&id);
         let kept: usize = state.kept.iter().map(Vec::capacity).sum();
+        // While clients wait, the memory must be free for payloads of any size.
         let is_kept = bytes.capacity() <= KEPT_MAX
             && kept + bytes.capacity() <= self.0.bytes_max / KEPT_PART
             && state.waiting.is_empty();
@@ -257,6 +269,7 @@ impl PayloadMemory {
                 *share += capacity;
             }
         }
+        // At least one payload: otherwise grants of other exports could exclude this export.
         let share = (part.saturating_sub(others) / 2).max(unit);
         own + bytes <= share && (!all || own + others + bytes <= part)
     }
@@ -289,6 +302,8 @@ impl State {
         let rivals = self.waiting.iter().filter(|(_, other)| {
             other.export == request.export && is_small(other.len) == is_small(request.len)
         });
+        // `false` precedes `true`: newcomers come first in one turn of four, the others in the
+        // rest.
         let newcomers_turn = self.turns % 4 == 3;
         let first = rivals.min_by_key(|(id, rival)| (rival.is_newcomer != newcomers_turn, **id));
         first.is_some_and(|(&first, _)| first == id)

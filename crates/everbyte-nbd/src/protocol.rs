@@ -200,6 +200,7 @@ pub(crate) fn encode_last_chunk(out: &mut impl Sink, kind: u16, cookie: u64, len
 /// Appends an error chunk with a message, which is cut if it is longer than the protocol allows.
 pub(crate) fn encode_error_chunk(out: &mut impl Sink, error: u32, cookie: u64, message: &str) {
     let mut end = message.len().min(NAME_MAX);
+    // The protocol's strings are UTF-8. A cut within a character would break this.
     while !message.is_char_boundary(end) {
         end -= 1;
     }

@@ -104,6 +104,7 @@ impl ServerCapabilities {
         let payload_max = client.payload_bytes_max();
         let minimum = client.block_bytes().0;
         let block = minimum.max(BLOCK_BYTES);
+        // A server with smaller requests cannot take a whole block at once.
         let unit = if payload_max < block { minimum } else { block };
         Self {
             flush: client.can_flush(),
@@ -230,6 +231,8 @@ impl ReconnectingClient {
     ) -> Result<T, ClientError> {
         loop {
             self.connect()?;
+            // R3 and R4: lost writes go to the server before any request, and refused ones before a
+            // request that must see their range.
             if (self.needs_replay && !self.replay()?) || !self.give_refused(seen)? {
                 continue;
             }
@@ -267,6 +270,7 @@ impl ReconnectingClient {
         content: impl FnOnce() -> Content,
     ) {
         if is_durable {
+            // A kept older write of this range must not overwrite the durable bytes in a replay.
             self.unflushed.cut(at, len.into());
         } else if self.keeps_unflushed() {
             let content = content();
@@ -298,7 +302,9 @@ impl ReconnectingClient {
     pub(crate) fn make_room(&mut self, len: u64, zeroed: u64) -> Result<(), ClientError> {
         let max = self.target.as_ref().map_or(usize::MAX, |target| target.unflushed_max);
         let cost = self.unflushed.cost();
+        // A single write above the limit is kept whole: no flush could make room for it.
         let has_room = cost == 0 || cost.saturating_add(in_memory(len)) <= max;
+        // A flush of more zeroes could exceed the time limit for its reply.
         let is_quick = self.zeroed == 0 || self.zeroed.saturating_add(zeroed) <= max as u64;
         if !self.keeps_unflushed() || (has_room && is_quick) {
             return Ok(());
@@ -317,6 +323,8 @@ impl ReconnectingClient {
     pub(crate) fn flush(&mut self) -> Result<(), ClientError> {
         if self.unflushed.has_refused() {
             let everything = Span { start: 0, end: u64::MAX };
+            // R6: refused writes are offered before every flush. The others are flushed in any
+            // case.
             match self.request_seeing(everything, |_, _| Ok(())) {
                 Ok(()) | Err(ClientError::NotTakenAgain { .. }) => {}
                 Err(error) => return Err(error),
@@ -349,6 +357,7 @@ impl ReconnectingClient {
     fn is_loss(&self, error: &ClientError) -> bool {
         let is_loss = match error {
             ClientError::Broken { .. } => true,
+            // A server in its shutdown refuses requests that its successor takes.
             ClientError::Request { errno: number, .. } => *number == errno::SHUTDOWN,
             _ => false,
         };
@@ -367,6 +376,7 @@ impl ReconnectingClient {
         if let Some(client) = self.client.take() {
             self.abandoned = client.abandon();
         }
+        // R3: a lost server may have crashed with its unflushed writes.
         self.needs_replay = true;
         self.note_failure(error);
     }
@@ -383,6 +393,7 @@ impl ReconnectingClient {
         }
         tracing::warn!(place = %target.place, export = target.export, reason,
             "the NBD server is lost; connecting again");
+        // The next attempt comes immediately. Its failure doubles the pause to `PAUSE_MIN`.
         self.outage = Some(Outage { since: now, next_attempt: now, pause: PAUSE_MIN / 2, reason });
     }
 
@@ -390,6 +401,7 @@ impl ReconnectingClient {
     fn connect(&mut self) -> Result<(), ClientError> {
         while self.client.is_none() {
             self.await_turn()?;
+            // R2: an old change could otherwise be executed after newer requests.
             if self.abandoned.as_ref().is_some_and(|abandoned| !abandoned.is_over()) {
                 let reason = "a change was not answered in time, and the server has not closed that \
                               connection: it may still carry the change out";
@@ -402,6 +414,7 @@ impl ReconnectingClient {
             };
             let client = match target.connect(true) {
                 Ok(client) => client,
+                // A cancelled handle stays cancelled, so no later attempt can succeed.
                 Err(ClientError::Cancelled) => return Err(ClientError::Cancelled),
                 Err(error) => {
                     self.note_failure(&error);
@@ -409,6 +422,7 @@ impl ReconnectingClient {
                 }
             };
             let found = Shape::of(&client);
+            // Compared before the first request: another export must not get the kept writes.
             if found != self.shape {
                 let (was, is) = (self.shape.describe(), found.describe());
                 let error = ClientError::OtherExport { was, is };
@@ -445,6 +459,7 @@ impl ReconnectingClient {
     /// Replays all writes that the server may have lost. Returns true if the connection lasted. A
     /// refused write is kept, and blocks only requests that need it.
     fn replay(&mut self) -> Result<bool, ClientError> {
+        // Kept pieces do not overlap, so any order leaves the same bytes.
         for start in self.unflushed.starts() {
             match self.give(start) {
                 Ok(()) => self.unflushed.set_refused(start, false),
@@ -470,6 +485,7 @@ impl ReconnectingClient {
                 Err(error) => return Err(error),
             }
         }
+        // Only after the last piece: a loss within the replay repeats all of it.
         self.needs_replay = false;
         Ok(true)
     }
@@ -483,6 +499,7 @@ impl ReconnectingClient {
         for start in self.unflushed.refused_in(span.start, span.end) {
             match self.give(start) {
                 Ok(()) => self.unflushed.set_refused(start, false),
+                // This arm precedes the refusals, because a shutdown error is a loss.
                 Err(error) if self.is_loss(&error) => {
                     self.lose(&error);
                     return Ok(false);
@@ -525,6 +542,7 @@ fn write_again(
         Span::new(offset, bytes.len() as u64).pieces(capabilities.payload_max, capabilities.unit)
     {
         let (first, after) = rest.split_at(piece as usize);
+        // Without FUA: the next flush covers the write, as it would have covered the first one.
         client.write(at, first, Fua::No)?;
         rest = after;
     }

@@ -144,6 +144,7 @@ impl RemoteDevice {
         self.check_writable()?;
         let client = &mut *self.client.lock();
         let whole = span.inward(self.block());
+        // Incomplete blocks are read and written back, which is never fast.
         if fast && span.len() > 0 && (!client.capabilities().zero_fast || whole.len() == 0) {
             return Err(DeviceError::NotFast);
         }
@@ -171,6 +172,8 @@ impl RemoteDevice {
         if whole == span || len == 0 {
             return write_blocks(client, span.start, &data[..len], fua);
         }
+        // The caller holds the client's lock from the read to the write, so no other request of
+        // this device can change the rest of the blocks in between.
         let block = in_memory(self.block());
         let mut blocks = vec![0; in_memory(whole.len())];
         let before = in_memory(span.start - whole.start);
@@ -264,14 +267,17 @@ fn change(
     fua: Fua,
     mut request: impl FnMut(&mut Client, &ServerCapabilities, Fua) -> Result<(), ClientError>,
 ) -> Result<bool, ClientError> {
+    // Before the request: once it is answered, its content must be kept at any cost.
     client.make_room(kept, zeroed)?;
     let done = client.request(|client, capabilities| {
+        // Decided for each attempt: after a reconnection the server may have other abilities.
         let fua = if capabilities.fua { fua } else { Fua::No };
         request(client, capabilities, fua).map(|()| fua == Fua::Yes)
     });
     match done {
         Ok(is_durable) => client.answered((at, len), is_durable, content),
         Err(error) if fua == Fua::Yes => {
+            // R5: earlier answered writes may be lost with this one.
             client.durable_failed();
             return Err(error);
         }
@@ -329,6 +335,7 @@ impl BlockDevice for RemoteDevice {
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
         self.check(offset, out.len() as u64)?;
         let span = Span::new(offset, out.len() as u64);
+        // One lock for all pieces: no write of another thread falls between them.
         let client = &mut *self.client.lock();
         let whole = span.outward(self.block());
         if whole == span || out.is_empty() {
@@ -353,6 +360,7 @@ impl BlockDevice for RemoteDevice {
 
     fn flush(&self) -> Result<(), DeviceError> {
         let mut client = self.client.lock();
+        // By the protocol a server without flush has nothing to flush.
         if !client.capabilities().flush {
             return Ok(());
         }
@@ -392,6 +400,8 @@ impl BlockDevice for RemoteDevice {
         };
         let seen = Span::new(at, piece.into());
         let extents = client.request_seeing(seen, |client, capabilities| {
+            // Checked for each attempt: a later server may not offer it. Data is always a true
+            // answer.
             if capabilities.status {
                 return client.block_status(at, piece, extents_max <= 1);
             }

@@ -128,6 +128,8 @@ impl Server {
         let shared = Arc::new(Shared { exports, settings, address, connections, payloads });
         let acceptor = {
             let shared = Arc::clone(&shared);
+            // The thread owns the listener: once `shutdown` has joined it, the socket and its file
+            // are gone.
             let accept_all = move || shared.accept_all(&listener);
             thread::Builder::new().name("nbd-accept".to_owned()).spawn(accept_all)
         };
@@ -182,6 +184,7 @@ impl Server {
         // Held to the end, so that every caller returns to a stopped server.
         let mut acceptor = self.acceptor.lock();
         let Some(acceptor) = acceptor.take() else { return };
+        // The acceptor ends before the connections: afterwards no thread is added to the table.
         if acceptor.join().is_err() {
             tracing::error!("the accepting thread has panicked");
         }
@@ -228,11 +231,13 @@ impl Shared {
         if self.connections.stopping().load(Ordering::Relaxed) {
             return Acceptance::Stop;
         }
+        // An interrupted `poll` tells nothing about the listener.
         if waited.is_err() {
             return Acceptance::Nothing;
         }
         match rustix::net::accept_with(&listener.socket, SocketFlags::CLOEXEC) {
             Ok(socket) => Acceptance::Connection(socket),
+            // The client can leave between `poll` and `accept`.
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Acceptance::Nothing,
             Err(error) => {
                 tracing::warn!("accepting failed: {error}");
@@ -249,6 +254,7 @@ impl Shared {
         let entered = self.connections.enter(socket, connections_max, handshakes_max);
         let Some(connection) = entered else { return };
         let id = connection.id;
+        // Made before the thread: if the thread cannot start, dropping its closure frees the place.
         let place = Place::new(Arc::clone(&self.connections), connection);
         let shared = Arc::clone(self);
         let spawned =
@@ -262,12 +268,16 @@ impl Shared {
     fn run(&self, place: &Place) {
         let Connection { id, peer, .. } = &*place.connection;
         tracing::debug!(id, peer, "connected");
+        // The socket of a replaced handshake was shut by this server. Its error would mislead the
+        // log.
         let served = self.serve(place).map_err(|reason| match place.connection.is_replaced() {
             true => DisconnectReason::Replaced,
             false => reason,
         });
         match served {
             Ok(()) => tracing::debug!(id, peer, "disconnected"),
+            // Failures of networks are frequent and need no warning. Only acts of a peer count as
+            // drops.
             Err(reason) if reason.is_offence() => {
                 self.connections.count_dropped();
                 tracing::warn!(id, peer, "dropped: {reason}");
@@ -279,6 +289,8 @@ impl Shared {
     fn serve(&self, place: &Place) -> Result<(), DisconnectReason> {
         let Connection { id, peer, socket, activity, .. } = &*place.connection;
         if matches!(self.address, Address::Tcp(_)) {
+            // Replies are gathered already. The kernel's own gathering would only delay the last
+            // one.
             sockopt::set_tcp_nodelay(socket, true).map_err(io::Error::from)?;
             notice_silence(socket, self.settings.silence_time_max).map_err(io::Error::from)?;
         }
@@ -293,6 +305,7 @@ impl Shared {
         else {
             return Ok(());
         };
+        // From here on no newer connection may take this place: only handshakes are replaced.
         place.set_pending(false);
         tracing::debug!(id, peer, export = session.export.name, "transmission begins");
         let limits = Limits { idle: self.settings.idle_time_max, stall: Some(stall) };

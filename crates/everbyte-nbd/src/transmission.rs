@@ -59,6 +59,7 @@ impl Failure {
     /// Maps a device's error to the protocol's; nothing else does.
     fn from_device(command: u16, error: &DeviceError) -> Self {
         let errno = match error {
+            // The protocol wants ENOSPC for a write beyond the end, and EINVAL for other requests.
             DeviceError::OutOfRange { .. } => match command {
                 command::WRITE | command::WRITE_ZEROES => errno::NOSPC,
                 _ => errno::INVAL,
@@ -125,6 +126,8 @@ impl<'a> Transmission<'a> {
     pub(crate) fn run(&mut self, stopping: &AtomicBool) -> Result<(), DisconnectReason> {
         loop {
             match self.input.next() {
+                // The client may close after its goodbye, so all earlier requests are completed
+                // first.
                 Ok(Next::Request(request, _)) if request.command == command::DISC => {
                     self.execute_writes();
                     return self.send_output();
@@ -137,6 +140,8 @@ impl<'a> Transmission<'a> {
                     self.activity.requests.add(1);
                     self.large_write(&request, stopping)?;
                 }
+                // Queued writes lie in the buffer, and `fill` moves it. Also, their client may wait
+                // for the replies before it sends more.
                 Ok(Next::Incomplete) => {
                     self.execute_writes();
                     self.send_output()?;
@@ -144,11 +149,14 @@ impl<'a> Transmission<'a> {
                         return Err(DisconnectReason::Closed);
                     }
                     self.activity.note_activity();
+                    // Checked only after a wait, so requests that arrived together have the same
+                    // fate.
                     self.refusing = stopping.load(Ordering::Relaxed);
                 }
                 Err(end) => {
                     // Requests before the offence are still answered.
                     self.execute_writes();
+                    // The payload is not received, so no later request can be found in the stream.
                     if let DisconnectReason::PayloadTooLong(request) = &end {
                         let failure = Failure::new(errno::INVAL, "writes have at most 32 MiB");
                         self.reply_error(request, &failure);
@@ -183,6 +191,7 @@ impl<'a> Transmission<'a> {
                 }
             }
         }
+        // A client that sends without pause must not let its replies fill the memory.
         if self.output.len() >= OUTPUT_MAX { self.send_output() } else { Ok(()) }
     }
 
@@ -199,6 +208,7 @@ impl<'a> Transmission<'a> {
             _ => return Err(Failure::new(errno::INVAL, "unknown command")),
         };
         let is_fua = request.flags & command_flag::FUA != 0;
+        // Success would promise durability, so an export without it refuses.
         let promises = is_fua || request.command == command::FLUSH;
         if promises && self.session.export.durability == Durability::Never {
             return Err(Failure::new(errno::INVAL, "nothing of this export is ever durable"));
@@ -211,6 +221,7 @@ impl<'a> Transmission<'a> {
             return Err(Failure::new(errno::INVAL, "no metadata context was selected"));
         }
         if request.command == command::READ && request.len > PAYLOAD_MAX {
+            // The protocol has an own error for a read that cannot be answered in one chunk.
             let too_large = match request.flags & command_flag::DF {
                 0 => errno::INVAL,
                 _ => errno::OVERFLOW,
@@ -257,6 +268,7 @@ impl<'a> Transmission<'a> {
             };
         }
         let mut results = self.session.export.device.write_batch(&requests[..batch.len()]);
+        // Every request needs one reply, and the device did not report success for these.
         for write in &batch[results.len().min(batch.len())..] {
             results.push(Err(DeviceError::Media {
                 offset: write.request.offset,
@@ -280,14 +292,18 @@ impl<'a> Transmission<'a> {
         request: &Request,
         stopping: &AtomicBool,
     ) -> Result<(), DisconnectReason> {
+        // The waits for memory and payload can be long. Earlier requests get their replies first,
+        // and earlier writes stay earlier.
         self.execute_writes();
         self.send_output()?;
         let wanted = payloads::Request {
             export: self.session.export.name.clone(),
             len: request.len as usize,
+            // `run` has counted this request already.
             is_newcomer: self.activity.requests.get() <= 1,
         };
         let socket = self.socket;
+        // Nothing is received during the wait for memory, so a closed socket must be looked for.
         let is_over = || stopping.load(Ordering::Relaxed) || wire::has_hung_up(socket);
         let deadline = self.limits.stall.map(|stall| Instant::now() + stall);
         let buffer = self.payloads.buffer(wanted, deadline, is_over);
@@ -295,6 +311,7 @@ impl<'a> Transmission<'a> {
         let progress = Arc::clone(&buffer.progress);
         self.input.payload(socket, buffer.bytes(), self.limits, &progress)?;
         self.activity.note_activity();
+        // After the payload: the next request comes behind it, even if this one is refused.
         match self.admit(request) {
             Ok(()) => {
                 let device = &self.session.export.device;
@@ -316,6 +333,7 @@ impl<'a> Transmission<'a> {
             return Ok(());
         }
         let before = self.output.len();
+        // The header precedes the data, which is read in place behind it. An error takes it back.
         if self.session.structured {
             encode_last_chunk(
                 &mut self.output,
@@ -336,7 +354,9 @@ impl<'a> Transmission<'a> {
                     self.output.clear();
                     Ok(())
                 }
+                // No byte was sent, not even the earlier replies, so an error reply can follow.
                 Err(SendError::Device(error)) => Err(error),
+                // A part may have been sent, so the stream can carry no error reply.
                 Err(SendError::Socket(error)) => return Err(error.into()),
                 Err(other) => return Err(std::io::Error::other(other).into()),
             }
@@ -413,6 +433,7 @@ impl<'a> Transmission<'a> {
             self.output.put(&len.to_be_bytes());
             self.output.put(&(hole | zero).to_be_bytes());
         }
+        // An empty extent of the device ends the loop before the announced length is reached.
         if extents.is_empty() || self.output.len() != before + CHUNK_HEADER_LEN + chunk_len {
             self.output.truncate(before);
             self.reply_error(request, &Failure::new(errno::IO, "the device's extents are wrong"));
@@ -421,6 +442,7 @@ impl<'a> Transmission<'a> {
 
     fn reply(&mut self, request: &Request, done: Result<(), DeviceError>) {
         match done {
+            // An empty read: with structured replies it must not get a simple one.
             Ok(()) if self.session.structured && request.command == command::READ => {
                 encode_last_chunk(&mut self.output, chunk::NONE, request.cookie, 0);
             }

@@ -19,6 +19,8 @@ const PROBES: u32 = 5;
 /// # Errors
 /// The socket's.
 pub(crate) fn notice_silence(socket: impl AsFd, silence: Duration) -> rustix::io::Result<()> {
+    // The interval between probes is a tenth of this, and the kernel takes whole seconds. Its
+    // longest idle time is 32767 s.
     let seconds = u32::try_from(silence.as_secs()).unwrap_or(u32::MAX).clamp(10, 10_000);
     let silence = Duration::from_secs(seconds.into());
     sockopt::set_socket_keepalive(&socket, true)?;
@@ -38,6 +40,7 @@ pub(crate) fn recv_some(socket: BorrowedFd<'_>, out: &mut [u8]) -> io::Result<us
     loop {
         match recv(socket, &mut *out, RecvFlags::empty()) {
             Ok((count, _)) => return Ok(count),
+            // A signal to the process does not end a connection.
             Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
@@ -51,6 +54,7 @@ pub(crate) fn recv_some(socket: BorrowedFd<'_>, out: &mut [u8]) -> io::Result<us
 pub(crate) fn recv_now(socket: BorrowedFd<'_>, out: &mut [u8]) -> io::Result<Option<usize>> {
     match recv(socket, &mut *out, RecvFlags::DONTWAIT) {
         Ok((count, _)) => Ok(Some(count)),
+        // An interruption needs no loop here: each caller waits and tries again.
         Err(Errno::INTR | Errno::AGAIN) => Ok(None),
         Err(error) => Err(error.into()),
     }
@@ -68,6 +72,7 @@ pub(crate) fn recv_within(
     let Some(limit) = limit else { return recv_some(socket, out) };
     let deadline = Instant::now() + limit;
     loop {
+        // Tried before the first wait: arrived bytes save the call of `poll`.
         if let Some(count) = recv_now(socket, out)? {
             return Ok(count);
         }
@@ -103,7 +108,9 @@ pub(crate) fn wait(
             }
         };
         match poll(polled, timeout.as_ref()) {
+            // The next round computes the remaining time, and reports the deadline.
             Ok(0) | Err(Errno::INTR) => {}
+            // A cancelled wait ends even if bytes have arrived: its caller wants none.
             Ok(_) if polled.get(1).is_some_and(|cancel| !cancel.revents().is_empty()) => {
                 return Err(Cancelled.into());
             }
@@ -115,6 +122,7 @@ pub(crate) fn wait(
 
 /// Returns true if the socket was shut on both sides, or has failed.
 pub(crate) fn has_hung_up(socket: BorrowedFd<'_>) -> bool {
+    // Without requested events `poll` reports only a hang-up and errors. Unread bytes do not count.
     let mut polled = [PollFd::from_borrowed_fd(socket, PollFlags::empty())];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut polled, Some(&at_once)).is_ok_and(|ready| ready > 0)
@@ -129,6 +137,7 @@ pub(crate) fn nap(time: Duration, cancel: Option<&Cancel>) -> io::Result<()> {
         std::thread::sleep(time);
         return Ok(());
     };
+    // Only `cancel` makes this descriptor readable, so the timeout is the normal end.
     match wait(cancel.fd(), PollFlags::IN, Some(Instant::now() + time), None) {
         Err(error) if error.kind() == io::ErrorKind::TimedOut => Ok(()),
         Err(error) => Err(error),
@@ -152,6 +161,7 @@ impl Wire<'_> {
     /// # Errors
     /// The socket's, `TimedOut` at the deadline, `Cancelled`.
     pub(crate) fn recv_some(&self, out: &mut [u8]) -> io::Result<usize> {
+        // A receive that blocks is one system call. A poll and a receive are two.
         if self.deadline.is_none() && self.cancel.is_none() {
             return recv_some(self.socket, out);
         }
@@ -170,6 +180,8 @@ impl Wire<'_> {
     /// arrive.
     pub(crate) fn recv_exact(&self, mut out: &mut [u8]) -> io::Result<()> {
         while !out.is_empty() {
+            // A peer that sends single bytes never lets `recv_some` wait, so the deadline is also
+            // checked here.
             if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return Err(io::ErrorKind::TimedOut.into());
             }
@@ -197,6 +209,8 @@ impl Wire<'_> {
     /// The socket's, `TimedOut` at the deadline, `Cancelled`.
     pub(crate) fn send_all(&self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
+            // `send` itself must not wait: a full socket would hold it beyond the deadline. Without
+            // `NOSIGNAL` a closed peer could end the process by SIGPIPE.
             wait(self.socket, PollFlags::OUT, self.deadline, self.cancel)?;
             match send(self.socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
                 Ok(count) => bytes = &bytes[count..],

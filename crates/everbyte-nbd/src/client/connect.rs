@@ -118,6 +118,7 @@ fn connect(address: &Address, deadline: Instant, options: &ClientOptions) -> io:
                 Ok(()) => {}
                 Err(Errno::INPROGRESS) => {
                     wait(&socket, PollFlags::OUT, Some(deadline), cancel)?;
+                    // Writable means only that the attempt has ended. The socket has its result.
                     sockopt::socket_error(&socket)??;
                 }
                 Err(error) => return Err(error.into()),
@@ -126,8 +127,10 @@ fn connect(address: &Address, deadline: Instant, options: &ClientOptions) -> io:
             notice_silence(&socket, SILENCE_TIME_MAX)?;
         }
     }
+    // Nonblocking only for the attempt: a receive without a deadline blocks.
     rustix::io::ioctl_fionbio(&socket, false)?;
     match cancel {
+        // An attempt that succeeds immediately has not waited, and so has not seen the handle.
         Some(cancel) if cancel.is_cancelled() => Err(Cancelled.into()),
         _ => Ok(socket),
     }
@@ -138,6 +141,7 @@ fn connect_unix(socket: &OwnedFd, path: &Path, rights: &Rights) -> io::Result<()
     if *rights == Rights::Own {
         return Ok(rustix::net::connect(socket, &SocketAddrUnix::new(path)?)?);
     }
+    // `connect` would follow links of `/proc` to descriptors, past the rights of directories.
     let found = open_unmagical(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     let address = SocketAddrUnix::new(format!("/proc/self/fd/{}", found.as_raw_fd()))?;
     Ok(rustix::net::connect(socket, &address)?)

@@ -448,6 +448,8 @@ impl Client {
     /// # Errors
     /// `Broken`.
     pub fn disconnect(mut self) -> Result<(), ClientError> {
+        // All replies are received first: TCP resets a connection that is closed with unread bytes,
+        // and the goodbye could be lost.
         let cookies: Vec<_> = self.pending.keys().copied().collect();
         for cookie in cookies {
             // The caller drops the client and does not ask whether it failed.
@@ -460,6 +462,8 @@ impl Client {
     /// Ends a broken connection. Returns its rest if the server has not closed it and may still
     /// execute an unanswered change. Then no newer request may be sent before the rest is over.
     pub(crate) fn abandon(self) -> Option<AbandonedConnection> {
+        // Lemma R2 of `docs/proofs.md`: the server may still execute a change. The end of this side
+        // makes it close when it is done with all earlier requests.
         if self.pending.values().any(PendingRequest::changes)
             && shutdown(&self.socket, Shutdown::Write).is_ok()
         {
@@ -496,6 +500,7 @@ impl Client {
         Request { flags, command, cookie, offset, len }.encode(&mut self.outgoing);
         self.outgoing.extend_from_slice(payload);
         let changes = matches!(command, command::WRITE | command::TRIM | command::WRITE_ZEROES);
+        // Known before anything is sent: the reply can arrive while the sending goes on.
         self.pending.insert(cookie, PendingRequest::new(offset, len, wanted, changes));
         if self.outgoing.len() >= OUTGOING_MAX {
             self.send_outgoing(self.deadline())?;
@@ -510,6 +515,7 @@ impl Client {
     pub fn wait(&mut self, cookie: Cookie) -> Result<Reply, ClientError> {
         let deadline = self.deadline();
         loop {
+            // Before the check: a reply received before the connection broke is still valid.
             if let Some(reply) = self.finished.remove(&cookie.0) {
                 return reply;
             }
@@ -542,10 +548,12 @@ impl Client {
     }
 
     fn send_outgoing(&mut self, deadline: Option<Instant>) -> Result<(), ClientError> {
+        // Taken out because the sending receives replies; put back for its memory.
         let outgoing = std::mem::take(&mut self.outgoing);
         let sent = self.send_receiving(&outgoing, deadline);
         self.outgoing = outgoing;
         self.outgoing.clear();
+        // One long gathering must not keep its memory for the life of the client.
         self.outgoing.shrink_to(2 * OUTGOING_MAX);
         sent
     }
@@ -565,6 +573,8 @@ impl Client {
                     let cancel = self.options.cancel.as_ref();
                     let ready = wait(&self.socket, events, deadline, cancel)
                         .map_err(|error| self.break_off(error.into()))?;
+                    // The server may take nothing before its replies are taken. Both sides would
+                    // wait forever.
                     if ready.contains(PollFlags::IN) {
                         self.receive(deadline)?;
                     }
@@ -592,6 +602,7 @@ impl Client {
     }
 
     fn break_off(&mut self, error: ClientError) -> ClientError {
+        // A message may be half sent or half received, so the connection is unusable.
         if let ClientError::Cancelled = error {
             self.broken = Some(error.to_string());
             return error;
@@ -611,8 +622,10 @@ impl AbandonedConnection {
     /// Returns true once the server has closed the connection, or the connection is dead.
     pub(crate) fn is_over(&self) -> bool {
         let mut replies = vec![0; GIVEN_UP_LEN];
+        // A server can send without end, so one check takes a bounded number of bytes.
         for _ in 0..GIVEN_UP_ROUNDS {
             match recv_now(self.socket.as_fd(), &mut replies) {
+                // In both cases the server takes no further request from this connection.
                 Ok(Some(0)) | Err(_) => {
                     drop_unsent(&self.socket);
                     return true;

@@ -39,10 +39,12 @@ pub(super) fn go(wire: &Wire<'_>, export: &str) -> Result<NegotiatedExport, Clie
         flags: 0,
         structured: false,
         context: None,
+        // The protocol's defaults for a server that reports no block sizes.
         minimum_bytes: 1,
         preferred_bytes: 4096,
         payload_bytes_max: PAYLOAD_MAX,
     };
+    // First, because servers refuse contexts without structured replies.
     ask(wire, option::STRUCTURED_REPLY, &[])?;
     agreed.structured = last_reply(wire, option::STRUCTURED_REPLY, |_, _| Ok(()))?.is_none();
     if agreed.structured {
@@ -124,6 +126,7 @@ fn recv_reply(wire: &Wire<'_>, number: u32) -> Result<OptionReply, ClientError> 
     }
     let kind = u32::from_be_bytes(wire.recv_array()?);
     let len = u32::from_be_bytes(wire.recv_array()?);
+    // The server chose the length, so it is checked before memory is taken.
     if len > OPTION_DATA_MAX {
         return Err(broken("a reply to an option is too long"));
     }
@@ -140,6 +143,7 @@ fn last_reply(
     mut take: impl FnMut(u32, &[u8]) -> Result<(), ClientError>,
 ) -> Result<Option<String>, ClientError> {
     loop {
+        // The number of replies has no bound. The deadline of the handshake ends an endless list.
         let (kind, data) = recv_reply(wire, number)?;
         if kind == option_reply::ACK {
             return Ok(None);
@@ -191,6 +195,8 @@ fn take_info(agreed: &mut NegotiatedExport, data: &[u8]) -> Result<bool, ClientE
             let minimum = fields.u32().ok_or_else(cut)?;
             let preferred = fields.u32().ok_or_else(cut)?;
             let maximum = fields.u32().ok_or_else(cut)?;
+            // Requests are divided and rounded by these numbers, so no value of a server may be
+            // zero.
             let is_sensible = minimum.is_power_of_two()
                 && minimum <= MINIMUM_MAX
                 && preferred.is_power_of_two()

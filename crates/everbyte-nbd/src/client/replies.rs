@@ -56,15 +56,18 @@ impl PendingRequest {
 
     /// Returns the place in the request of `len` bytes at `offset`, which must be new.
     fn cover(&mut self, offset: u64, len: usize) -> Result<std::ops::Range<usize>, ClientError> {
+        // The numbers are the server's, so each sum is checked.
         let start = offset.checked_sub(self.offset).and_then(|s| usize::try_from(s).ok());
         let range = start.and_then(|s| Some((s, s.checked_add(len)?)));
         let Some((start, end)) = range.filter(|r| r.1 <= self.len as usize && len > 0) else {
             return Err(broken("the server sent data that was not asked for"));
         };
+        // `finish` only adds lengths: with an overlap, a reply with a gap would seem complete.
         if self.covered.iter().any(|&(from, to)| start < to && from < end) {
             return Err(broken("the server sent data twice"));
         }
         match self.covered.last_mut() {
+            // Chunks mostly arrive in order. Joined, they keep the list and its search short.
             Some(last) if last.1 == start => last.1 = end,
             _ => self.covered.push((start, end)),
         }
@@ -166,8 +169,10 @@ fn receive_simple(
     let header: [u8; SIMPLE_REPLY_LEN - 4] = incoming.array(wire)?;
     let mut fields = Fields(&header);
     let (errno, cookie) = (fields.u32().unwrap_or_default(), fields.u64().unwrap_or_default());
+    // Without a request its length is unknown, so the rest of the stream is unreadable.
     let mut request = pending.remove(&cookie).ok_or_else(|| broken(UNASKED))?;
     match &mut request.wanted {
+        // The protocol forbids it once structured replies are agreed on.
         ReplyContent::Data(_) if agreed.structured => {
             return Err(broken("the server gave a simple reply to a read"));
         }
@@ -197,12 +202,14 @@ fn receive_chunk(
     if kind == chunk::OFFSET_DATA {
         let offset = u64::from_be_bytes(incoming.array(wire)?);
         let len = len.checked_sub(8).ok_or_else(|| broken("a chunk of data is cut short"))?;
+        // Checked before a byte is received into the range.
         let range = request.cover(offset, len as usize)?;
         let ReplyContent::Data(data) = &mut request.wanted else {
             return Err(broken(UNASKED));
         };
         incoming.recv(wire, &mut data[range])?;
     } else {
+        // The server chose the length, so it is checked before memory is taken.
         if len > CHUNK_MAX {
             return Err(broken("a chunk is too long"));
         }
@@ -242,6 +249,7 @@ fn take_chunk(
             let ReplyContent::Extents(extents) = &mut request.wanted else {
                 return Err(broken(UNASKED));
             };
+            // Extents of a second chunk would count from the wrong start.
             if Some(id) != agreed.context || !extents.is_empty() {
                 return Err(broken(UNASKED));
             }
@@ -249,6 +257,7 @@ fn take_chunk(
             while left > 0 && !fields.is_empty() {
                 let len = fields.u32().ok_or_else(cut)?.min(left);
                 let flags = fields.u32().ok_or_else(cut)?;
+                // A caller that walks the range by extents would make no progress.
                 if len == 0 {
                     return Err(broken("an extent is empty"));
                 }
@@ -265,6 +274,7 @@ fn take_chunk(
             let len = usize::from(fields.u16().ok_or_else(cut)?);
             let message = fields.bytes(len).ok_or_else(cut)?;
             let message = String::from_utf8_lossy(&message[..len.min(NAME_MAX)]).into_owned();
+            // More chunks may follow. The request fails with its last one.
             request.error = Some(ClientError::Request { errno, message });
         }
         _ => return Err(broken("a chunk is of an unknown kind")),
