@@ -570,7 +570,7 @@ fn index_filter_selects_subjects_and_workloads() {
     let expected = [["csb+", title], ["pmfs-radix", title], ["everbyte", "webproxy"]]
         .map(|row| row.map(String::from));
     assert_eq!(selected, BTreeSet::from(expected));
-    let selected = rows_of(&["--filter", "tmpfs varmail, direct, 3 threads"]);
+    let selected = rows_of(&["--filter", "tmpfs varmail 3 threads direct"]);
     let expected = ["tmpfs", "varmail, 200 files, 3 threads, direct"].map(String::from);
     assert_eq!(selected, BTreeSet::from([expected]));
     assert!(rows_of(&["--filter", "b-tree"]).is_empty());

@@ -50,12 +50,12 @@ enum Capability {
 }
 
 /// A subject with its name in the results.
-pub(super) struct Measured {
+pub(super) struct NamedSubject {
     pub(super) name: &'static str,
     capability: Capability,
 }
 
-impl Measured {
+impl NamedSubject {
     /// Returns true for the subjects that the library is compared with.
     pub(super) fn is_reference(&self) -> bool {
         self.name != LIBRARY
@@ -129,7 +129,7 @@ fn requests(
 
 /// All subjects with their pools.
 pub(super) struct All {
-    pub(super) subjects: Vec<Measured>,
+    pub(super) subjects: Vec<NamedSubject>,
     /// Rows of the subjects that could not be created.
     pub(super) absent: Vec<Row>,
     /// Description of the medium.
@@ -151,18 +151,18 @@ pub(super) fn all(settings: &Settings) -> Result<All> {
     let volume = pool.volume(VOLUME, bytes, Delta::Auto)?;
     volume.prepare(&Workload::new(Action::Read, READ_BYTES))?;
     let files = Files::new(library, library_counts, shape)?;
-    let mut subjects: Vec<Measured> = [
+    let mut subjects: Vec<NamedSubject> = [
         (FLOOR, Capability::Block(Box::new(Floor::new(folder, bytes)?))),
         (LIBRARY, Capability::Library(files)),
         (VOLUME, Capability::Block(Box::new(volume))),
     ]
-    .map(|(name, capability)| Measured { name, capability })
+    .map(|(name, capability)| NamedSubject { name, capability })
     .into();
     let mut absent = Vec::new();
     let mut keep = |name, made: Result<Directory>| match made
         .and_then(|directory| Files::new(directory, |_| None, shape))
     {
-        Ok(files) => subjects.push(Measured { name, capability: Capability::Directory(files) }),
+        Ok(files) => subjects.push(NamedSubject { name, capability: Capability::Directory(files) }),
         Err(error) => absent.extend(skipped(settings, name, &format!("{error:#}"))),
     };
     let tmpfs = directory::Place { name: TMPFS.to_owned(), path: folder.to_owned() };
