@@ -15,19 +15,19 @@ use crate::workload::Payload;
 
 const APPEND_BYTES: usize = 4 << 10;
 const STREAM_BYTES: usize = 256 << 10;
-/// Bytes of the streamed file, over which the stream goes again and again.
+/// Bytes of the streamed file. The stream restarts at its end.
 const STREAMED_BYTES: u64 = 64 << 20;
-/// Bytes at which the log begins anew.
+/// Size at which the log is truncated.
 const LOG_BYTES_MAX: u64 = 64 << 20;
-/// Files that are made before they are removed.
+/// Number of files that are created before their removal.
 const FILES: usize = 500;
-/// Longest latency that is told from others.
+/// Longest latency that the histogram distinguishes.
 const LATENCY_NS_MAX: u64 = 60_000_000_000;
 const LOG: &str = "log";
 const STREAM: &str = "stream";
 const DIRECTORY: &str = "load";
 
-/// Latencies of appends, and what the other threads did meanwhile.
+/// Latencies of appends, and the work of the other threads.
 #[derive(Clone, Debug)]
 pub(super) struct LoadSample {
     latencies: Histogram<u64>,
@@ -47,7 +47,7 @@ impl LoadSample {
     }
 }
 
-/// Makes the files that the load goes over.
+/// Creates the files of the load.
 ///
 /// # Errors
 /// The target's.

@@ -1,12 +1,12 @@
 //! The measured operations and their names.
 
-/// Bytes of the file that is made whole.
+/// Bytes of a file that is created with its data.
 pub(super) const WHOLE_BYTES: usize = 16 << 10;
 /// Bytes of a read.
 pub(super) const READ_BYTES: usize = 4 << 10;
 /// The directory of the names.
 pub(super) const DIRECTORY: &str = "names";
-/// Name of the workload of appends beside load.
+/// Name of the workload of appends under load.
 pub(super) const BESIDE_LOAD: &str = "append 4K and fsync beside load";
 
 /// An operation.
@@ -14,7 +14,7 @@ pub(super) const BESIDE_LOAD: &str = "append 4K and fsync beside load";
 pub(super) enum Operation {
     /// Makes an empty file, and does not open it.
     Create,
-    /// Takes the only name of an empty file away.
+    /// Removes the only name of an empty file.
     Unlink,
     /// Gives a file another name in its directory.
     Rename,
@@ -70,16 +70,16 @@ impl Operation {
 
 /// Paths in the directory.
 pub(super) struct Paths {
-    /// Those of the files that are always there, in an order that is not that of their making.
+    /// Paths of the permanent files, in another order than that of creation.
     pub(super) present: Vec<String>,
-    /// Other names for as many of these as are renamed at once.
+    /// New names for a batch of renames.
     pub(super) renamed: Vec<String>,
-    /// Those of files that are made.
+    /// Paths of created files.
     pub(super) made: Vec<String>,
 }
 
 impl Paths {
-    /// Paths of `names` files, and for changes of `batch` at once.
+    /// Paths of `names` files, and for batches of `batch` changes.
     pub(super) fn new(names: usize, batch: usize) -> Self {
         // Prime to every number of names below it, so that all are met.
         const STEP: usize = 7919;

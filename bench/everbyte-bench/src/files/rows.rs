@@ -43,7 +43,7 @@ fn counted(samples: &[Sample], operation: Operation, rows: &mut Rows<'_>) {
     }
 }
 
-/// The rows of appends beside load.
+/// The rows of appends under load.
 pub(super) fn loads(grid: &Grid<LoadSample>) -> Vec<Row> {
     grid.rows(|cell, rows| {
         let own = &cell.samples[..];

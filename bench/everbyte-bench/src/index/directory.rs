@@ -35,7 +35,7 @@ pub(crate) enum Access {
 pub(crate) struct Directory {
     root: OwnedFd,
     access: Access,
-    /// Removed with the rest, unless it is all of a file system that goes by itself.
+    /// Removed when this is dropped. A file system that ends with its last user needs no removal.
     _folder: Option<TempDir>,
 }
 
@@ -53,7 +53,7 @@ impl std::str::FromStr for Place {
 }
 
 impl Place {
-    /// Checks that it is an empty directory that files can be made in.
+    /// Checks that the directory is empty and writable.
     ///
     /// # Errors
     /// It is not.
@@ -106,7 +106,7 @@ pub(crate) fn open_directory(path: &Path) -> Result<OwnedFd> {
 }
 
 impl Directory {
-    /// The root of a file system that nobody else uses and that is gone once this is dropped.
+    /// A directory without another user. Its files end with their file system.
     pub(crate) fn over(root: OwnedFd) -> Self {
         Self { root, access: Access::Buffered, _folder: None }
     }

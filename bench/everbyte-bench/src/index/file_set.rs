@@ -11,7 +11,7 @@ use rand_distr::{Distribution, Gamma};
 use super::personality::{Definition, GAMMA, Personality};
 use crate::stats::as_f64;
 
-/// A file of the set, there or not.
+/// A file of the set, present or absent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Entry {
     directory: u32,
@@ -25,7 +25,7 @@ pub(crate) struct FileSet {
     /// Paths, parents before their children.
     pub(crate) directories: Vec<String>,
     pub(crate) entries: Vec<Entry>,
-    /// Entries that are there at first, in the order in which they are made.
+    /// Entries of the files at the start, in the order of creation.
     pub(crate) present: Vec<u32>,
 }
 
@@ -95,7 +95,7 @@ impl Maker {
         }
     }
 
-    /// Makes the directory `serial` of `parent`, which is at `depth`, and what is in it.
+    /// Makes the directory `serial` of `parent` with its contents. `parent` is at `depth`.
     fn fill(&mut self, parent: u32, serial: u32, depth: u32) {
         let depth = depth + 1;
         let mut path = self.directories[place(parent)].clone();

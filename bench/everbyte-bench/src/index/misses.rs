@@ -29,25 +29,25 @@ const CACHES: [&str; 3] = ["--I1=32768,8,64", "--D1=32768,8,64", "--LL=15728640,
 /// Operations under valgrind.
 const OPERATIONS: u64 = 50_000;
 const QUICK_OPERATIONS: u64 = 200;
-/// The largest pool that is watched: under valgrind there was no room for one of 120 GiB.
+/// Largest pool under valgrind. A pool of 120 GiB did not fit.
 const POOL_BYTES_MAX: u64 = 96 << 30;
-/// The workloads of the figure, and those for which the paper has a lead by the index.
+/// The workloads of the figure, and the workloads with a published lead of an index.
 const WORKLOADS: [Personality; 4] = [
     Personality::Webproxy,
     Personality::Webserver,
     Personality::Fileserver,
     Personality::Createfiles,
 ];
-/// The name of the subcommand, which people do not see.
+/// Name of the hidden subcommand.
 const SUBCOMMAND: &str = "index-misses";
 
-/// Takes steps of a workload on a pool that is filled for it, to be watched by cachegrind.
+/// Takes steps of a workload on a filled pool, under cachegrind.
 #[derive(clap::Args)]
 pub(crate) struct MissesArgs {
     /// The pool.
     #[arg(long)]
     pool: PathBuf,
-    /// The workload it is filled for.
+    /// The pool's workload.
     #[arg(long, value_enum)]
     workload: Personality,
     /// Files of its set.
@@ -65,7 +65,7 @@ pub(crate) struct MissesArgs {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Counted {
     instructions: u64,
-    /// References to data that the first level missed, so that the last one was asked.
+    /// Data references with a miss in the first level. They reach the last level.
     asked: u64,
     missed: u64,
 }
@@ -105,7 +105,7 @@ pub(crate) fn child(args: &MissesArgs) -> Result<()> {
 }
 
 impl Counted {
-    /// Reads what cachegrind wrote.
+    /// Reads the output of cachegrind.
     fn parse(text: &str) -> Result<Self> {
         let line = |key: &str| text.lines().find_map(|line| line.strip_prefix(key));
         let (events, summary) =

@@ -18,7 +18,7 @@ pub(crate) struct Picker {
 }
 
 impl Picker {
-    /// For so many files, none of which is there.
+    /// A picker for `files` absent files.
     pub(crate) fn new(files: usize) -> Self {
         Self {
             files: (0..files).map(|_| AtomicU32::new(0)).collect(),
@@ -27,12 +27,12 @@ impl Picker {
         }
     }
 
-    /// A file that is there, busy from now on; `None` if all are busy.
+    /// Marks a present file as busy and returns it, or `None` if all are busy.
     pub(crate) fn pick_present(&self) -> Option<usize> {
         self.pick(&self.next_present, PRESENT)
     }
 
-    /// A file that is not there, busy from now on.
+    /// Marks an absent file as busy and returns it.
     pub(crate) fn pick_absent(&self) -> Option<usize> {
         self.pick(&self.next_absent, 0)
     }
@@ -54,28 +54,28 @@ impl Picker {
         None
     }
 
-    /// Returns true if somebody has the file open, which the caller has picked.
+    /// Returns true if a thread has the picked file open.
     pub(crate) fn is_open(&self, file: usize) -> bool {
         self.files[file].load(Ordering::Acquire) >= OPEN
     }
 
-    /// Returns true if the file is there.
+    /// Returns true if the file is present.
     #[cfg(test)]
     pub(crate) fn is_present(&self, file: usize) -> bool {
         self.files[file].load(Ordering::Acquire) & PRESENT != 0
     }
 
-    /// Says that the picked file is there, and open once more.
+    /// Marks the picked file as present, and counts an open.
     pub(crate) fn opened(&self, file: usize) {
         self.change(file, |state| ((state | PRESENT) & !BUSY) + OPEN);
     }
 
-    /// Says that it was closed.
+    /// Counts a close.
     pub(crate) fn closed(&self, file: usize) {
         self.change(file, |state| state - OPEN);
     }
 
-    /// Says that the picked file is there, or is not.
+    /// Marks the picked file as present or absent.
     pub(crate) fn release(&self, file: usize, is_present: bool) {
         let present = if is_present { PRESENT } else { 0 };
         self.change(file, |state| state & !(BUSY | PRESENT) | present);

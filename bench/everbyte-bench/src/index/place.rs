@@ -176,7 +176,7 @@ pub(crate) mod tests {
     use crate::index::drive;
     use crate::index::target::Target;
 
-    /// A library with stored bytes in a pool of its own.
+    /// A library with stored bytes in a new pool.
     pub(crate) fn stored(index: IndexKind, bytes: u64) -> Library {
         let options = MediaOptions::new().force_flush(true);
         let medium = Mapped::from_file(&sparse_file(bytes).unwrap(), &options).unwrap();

@@ -11,9 +11,9 @@ use fuser::{
 
 /// The kernel's number of the root.
 pub(crate) const ROOT: INodeNo = INodeNo::ROOT;
-/// Ours lets the kernel believe for so long.
+/// Lifetime of names and attributes in the kernel, as in our mount.
 const LIFETIME: Duration = Duration::from_secs(3600);
-/// Most bytes of a request to write, as ours has it.
+/// Most bytes of a write request, as in our mount.
 const WRITE_BYTES_MAX: u32 = 1 << 20;
 const BLOCK: u32 = 4096;
 const SECTOR: u64 = 512;
@@ -63,7 +63,7 @@ impl FuseOptions {
         Self { lifetime, open_flags }
     }
 
-    /// Asks the kernel for what ours asks for.
+    /// Asks the kernel for the same capabilities as our mount.
     pub(crate) fn ask(&self, config: &mut KernelConfig) {
         for flag in [
             InitFlags::FUSE_DO_READDIRPLUS,
@@ -79,7 +79,7 @@ impl FuseOptions {
         let _as_ours = config.set_max_write(WRITE_BYTES_MAX);
     }
 
-    /// Answers a request to open: as ours, that the kernel is to ask no more, unless it is to keep nothing.
+    /// Answers an open request. With caching, the kernel sends no further open requests, as with our mount.
     pub(crate) fn open(&self, reply: ReplyOpen) {
         if self.open_flags.contains(FopenFlags::FOPEN_DIRECT_IO) {
             reply.opened(FileHandle(0), self.open_flags);
@@ -89,7 +89,7 @@ impl FuseOptions {
     }
 }
 
-/// The options that ours mounts with.
+/// The mount options of our mount.
 pub(crate) fn config(name: &str, threads: usize) -> Config {
     let mut config = Config::default();
     config.n_threads = Some(threads);
@@ -124,7 +124,7 @@ pub(crate) fn attributes(number: INodeNo, kind: FileType, perm: u16, size: u64) 
     }
 }
 
-/// The attributes of no file, which tell the kernel that a name is not there.
+/// Attributes with number 0: the kernel caches that the name is absent.
 pub(crate) fn no_attributes() -> FileAttr {
     FileAttr { nlink: 0, ..attributes(INodeNo(0), FileType::RegularFile, 0, 0) }
 }

@@ -19,11 +19,11 @@ pub(crate) const FOR_MOUNTS: &str = "/mnt";
 pub(crate) struct Room(PathBuf);
 
 impl Room {
-    /// Moves this thread, and all that it starts from then on, to a namespace of their own, and covers the
-    /// directory `covered` there.
+    /// Moves this thread and its later children to a private namespace, and mounts a tmpfs over the directory
+    /// `covered` there.
     ///
     /// # Errors
-    /// Not root; there is no FUSE; the system's.
+    /// The user is not root; FUSE is missing; the system's.
     pub(crate) fn new(covered: &Path) -> Result<Self> {
         enter_mount_ns()?;
         if !Path::new("/dev/fuse").exists() {
@@ -47,7 +47,7 @@ impl Room {
 
 impl Drop for Room {
     fn drop(&mut self) {
-        // What cannot be taken away now is gone with the namespace.
+        // A remaining mount ends with the namespace.
         let _stays = unmount(&self.0, UnmountFlags::DETACH);
     }
 }

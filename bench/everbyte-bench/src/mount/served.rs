@@ -50,7 +50,7 @@ pub(crate) struct ServeMountArgs {
     pub(crate) size: u64,
 }
 
-/// Something that is mounted as long as it is there.
+/// A mount that ends when this is dropped.
 enum Mounted {
     Fuser(BackgroundSession),
     Ours(Mount),
@@ -95,7 +95,7 @@ fn session<F: Filesystem>(fs: F, args: &ServeMountArgs) -> Result<BackgroundSess
 }
 
 fn ours(args: &ServeMountArgs) -> Result<Mount> {
-    // Persistent memory is not zeroed when it is touched first, so neither is this while it is measured.
+    // The first touch of persistent memory zeroes no page, so all pages are touched before the measurement.
     let options = MediaOptions::new().force_flush(true).populate(true);
     let medium = Mapped::from_file(&sparse_file(args.size)?, &options)?;
     let fs = file_system(medium, IndexKind::default(), None, INODES)?;

@@ -17,13 +17,13 @@ use super::room::Room;
 use super::served::ServedFs;
 use crate::children::{self, call, terminate, wait_or_kill};
 
-/// Time that a server may take to mount, and to end.
+/// Longest time of a server to mount, and to end.
 const SERVER_TIME_MAX: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(10);
 /// libfuse's example as Debian's `libfuse3-dev` has it.
 const SOURCE: &str = "/usr/share/doc/libfuse3-dev/examples/passthrough_ll.c";
 
-/// A file system that is measured.
+/// A measured file system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     /// One of this program.
@@ -55,7 +55,7 @@ impl Kind {
         }
     }
 
-    /// Returns true if files have the bytes that were written to them.
+    /// Returns true if files keep written bytes.
     pub(crate) fn keeps(self) -> bool {
         self != Self::Own(ServedFs::Null)
     }
@@ -78,8 +78,8 @@ pub(crate) fn build_passthrough(room: &Room) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// Settings of the C library with which a process keeps the memory that it gives up, so that what the plain file system's vectors
-/// have is not zeroed again and again. Ours has all of its memory from the start.
+/// Settings of the C library: a process keeps freed memory, so the kernel does not zero the plain file system's
+/// vectors repeatedly. Our file system has all of its memory from the start.
 const KEPT_MEMORY: &str =
     "glibc.malloc.mmap_threshold=33554432:glibc.malloc.trim_threshold=4294967296";
 
@@ -147,7 +147,7 @@ impl Server {
         Ok(())
     }
 
-    /// Processor time that the server has taken so far, in nanoseconds.
+    /// Processor time of the server so far, in nanoseconds.
     ///
     /// # Errors
     /// It has ended.
