@@ -323,8 +323,8 @@ impl ReconnectingClient {
     pub(crate) fn flush(&mut self) -> Result<(), ClientError> {
         if self.unflushed.has_refused() {
             let everything = Span { start: 0, end: u64::MAX };
-            // R6: refused writes are offered before every flush. The others are flushed in any
-            // case.
+            // R6: refused writes are offered before every flush. If the server refuses them again,
+            // it still flushes the others.
             match self.request_seeing(everything, |_, _| Ok(())) {
                 Ok(()) | Err(ClientError::NotTakenAgain { .. }) => {}
                 Err(error) => return Err(error),
