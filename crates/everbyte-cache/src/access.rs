@@ -38,6 +38,7 @@ fn range_of(run: &[Part]) -> Range<Page> {
 /// Returns the error of a request that may have been done in part. Only a media error states this.
 pub(crate) fn in_part(done: usize, offset: u64, len: u64, error: DeviceError) -> DeviceError {
     match error {
+        // A media error already allows any content of the range.
         DeviceError::Media { .. } => error,
         error if done > 0 => {
             let reason = format!("done in part: {error}");
@@ -75,6 +76,7 @@ impl Cache {
     pub(crate) fn read_bytes(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
         check_range(offset, out.len() as u64, self.settings.backing_bytes)?;
         let mut parts = parts(offset, out.len());
+        // Plain hits take no common lock. The first other page sends the rest the common way.
         while let Some(part) = parts.next() {
             if !self.read_hit(part, &mut out[part.at..part.at + part.len])? {
                 let rest: Vec<Part> = std::iter::once(part).chain(parts).collect();
@@ -88,15 +90,20 @@ impl Cache {
     fn read_parts(&self, parts: &[Part], out: &mut [u8]) -> Result<(), DeviceError> {
         let mut done = 0;
         while let Some(&part) = parts.get(done) {
+            // A busy page belongs to a fetch or a bypassing write, which must end first.
             let mut state = self.lock_free(&(part.page..part.page + 1));
             if state.frames.contains(part.page) {
                 let wanted = PageOp::Read(&mut out[part.at..part.at + part.len]);
                 done += usize::from(state.serve_or_forget(part, wanted)?);
                 continue;
             }
+            // Both calls may release the lock, and the page can come or go. So the loop looks
+            // again.
             let Some(state) = self.with_room(state)? else { continue };
             let (run, absent) = self.missing(&state, &parts[done..]);
             let Some(mut state) = self.with_flushed(state, &range_of(run))? else { continue };
+            // No other thread may write an absent page during the fetch: `admit` would replace its
+            // newer bytes.
             absent.iter().for_each(|pages| state.begin_busy(pages.clone()));
             drop(state);
             let bytes = self.fetch_run(range_of(run), &absent);
@@ -126,6 +133,7 @@ impl Cache {
         if self.has_room(&state) {
             return Ok(Some(state));
         }
+        // `write_back` takes `writeback` before `state`, so this lock must be released first.
         drop(state);
         let written = self.write_back(&WritebackTarget::Pending);
         let retried = self.retry_demotions();
@@ -150,6 +158,8 @@ impl Cache {
         state: MutexGuard<'s, State>,
         pages: &Range<Page>,
     ) -> Result<Option<MutexGuard<'s, State>>, DeviceError> {
+        // A clean page has its bytes on the backing device for good (C4). Unflushed bytes may
+        // vanish.
         if !state.bypassed.touches(pages) {
             return Ok(Some(state));
         }
@@ -167,6 +177,7 @@ impl Cache {
     fn retry_demotions(&self) -> Result<(), DeviceError> {
         let pages: Vec<Page> = self.state.lock().demotion_failed.iter().collect();
         let persisted = match pages.len() {
+            // At the limit a request fails otherwise, so clean pages of SCM are given up first.
             DEMOTION_FAILED_PAGES_MAX.. => self.persist_copies_with_room(&pages),
             _ => Ok(()),
         };
@@ -178,6 +189,7 @@ impl Cache {
             }
             state.demote(page);
             let is_clean = state.frames.look(page, |frame| !frame.is_dirty()) == Some(true);
+            // The backing device has the same bytes, so nothing is lost with a clean page.
             if is_clean && state.demotion_failed.contains(page) {
                 state.invalidate(page)?;
             }
@@ -194,6 +206,7 @@ impl Cache {
     fn missing<'p>(&self, state: &State, parts: &'p [Part]) -> (&'p [Part], Vec<Range<Page>>) {
         let room = (self.settings.pending_pages_max() as usize)
             .saturating_sub(state.pending_writeback.len());
+        // At least the first page: without progress the caller would loop.
         let mut room = room.max(1);
         let (mut absent, mut len): (Vec<Range<Page>>, usize) = (Vec::new(), 0);
         for (at, part) in parts.iter().take(RUN_PAGES_MAX).enumerate() {
@@ -225,6 +238,7 @@ impl Cache {
         absent: &[Range<Page>],
     ) -> Result<Vec<Bytes>, DeviceError> {
         let fetched = self.fetch(pages.clone(), absent);
+        // A single absent range spans the whole run, so a retry would read the same bytes.
         if fetched.is_ok() || absent.len() == 1 {
             return fetched;
         }
@@ -241,6 +255,7 @@ impl Cache {
     fn fetch(&self, pages: Range<Page>, absent: &[Range<Page>]) -> Result<Vec<Bytes>, DeviceError> {
         let count = pages.len();
         let mut bytes = vec![0; count * PAGE];
+        // The backing device may end within the last page. The rest stays zero.
         let valid = (count - 1) * PAGE + self.page_len(pages.end - 1);
         let offset = u64::from(pages.start) * PAGE_U64;
         let begun = Instant::now();
@@ -278,6 +293,8 @@ impl Cache {
             let failed = |(more, error)| in_part(done + more, offset, len, error);
             self.write_parts(&rest, data).map_err(failed)?;
         }
+        // By the usual steps of a write-back, so an answered write is on the backing device and
+        // flushed.
         if self.settings.mode == Mode::WriteThrough {
             let pages = parts(offset, data.len()).map(|part| part.page).collect();
             let written = self.write_back(&WritebackTarget::Pages(pages));
@@ -304,9 +321,11 @@ impl Cache {
         if state.frames.contains(part.page) {
             return state.serve_or_forget(part, PageOp::Write(bytes)).map(usize::from);
         }
+        // Only for absent pages: a cached page must get the write, or it would serve older bytes.
         if self.settings.mode == Mode::WriteAround {
             return self.write_bypassing(state, parts, data);
         }
+        // The lock was released, and the page can have come. So the caller tries the part again.
         let Some(state) = self.with_room(state)? else { return Ok(0) };
         let is_whole = part.len == self.page_len(part.page);
         let pages = part.page..part.page + 1;
@@ -340,6 +359,7 @@ impl Cache {
         parts: &[Part],
         data: &[u8],
     ) -> Result<usize, DeviceError> {
+        // Kept copies of unflushed changes are bounded. A flush releases them.
         if state.bypassed.is_full() {
             drop(state);
             self.flush_bypassed()?;
@@ -349,14 +369,17 @@ impl Cache {
             let page = part.page;
             !state.frames.contains(page) && !state.is_busy(&(page..page + 1))
         });
+        // The first page is absent and not busy, because the caller holds the lock since its check.
         let run = &parts[..absent.count().max(1)];
         let (first, last) = (run[0], run[run.len() - 1]);
         let bytes = &data[first.at..last.at + last.len];
         let pages = range_of(run);
         state.begin_busy(pages.clone());
+        // Noted before the write: a flush that fails in between may lose it (C6).
         let failures = state.bypassed.failures();
         drop(state);
         let offset = u64::from(first.page) * PAGE_U64 + first.start as u64;
+        // First, because a crash could otherwise bring back an older clean page over this write.
         let written = self.persist_invalidations().and_then(|()| {
             self.backing
                 .write(offset, bytes, Fua::No)
@@ -390,6 +413,8 @@ impl Cache {
     /// Makes the writes to `pages` durable.
     pub(crate) fn persist(&self, pages: &[Page]) -> Result<(), DeviceError> {
         self.promising(|| {
+            // Dirty pages before bypassed changes: `promises` covers a change that moves in between
+            // (C7).
             self.persist_copies_with_room(pages)?;
             let may_be_lost = || {
                 let state = self.state.lock();
@@ -410,6 +435,7 @@ impl Cache {
     /// Makes all answered writes durable.
     pub(crate) fn persist_all(&self) -> Result<(), DeviceError> {
         self.promising(|| {
+            // Pages that become dirty later belong to writes that this flush need not cover.
             let pages: Vec<Page> = self.state.lock().dram_dirty.iter().collect();
             self.persist_copies_with_room(&pages)?;
             self.flush_bypassed()
@@ -452,6 +478,7 @@ impl Cache {
     /// between.
     fn persist_copies(&self, pages: &[Page]) -> Result<(), DeviceError> {
         for piece in pages.chunks(RUN_PAGES_MAX) {
+            // Released after each piece: a flush of many pages must not stop all other requests.
             let mut state = self.state.lock();
             for &page in piece {
                 state.persist_copy_of_dirty(page)?;
@@ -465,6 +492,7 @@ impl Cache {
     /// written again since.
     pub(crate) fn flush_for_client(&self) -> Result<(), DeviceError> {
         let persisted = self.persist_all();
+        // Taken even if the flush fails: then this error tells the client the same.
         let unreported = self.state.lock().bypassed.take_unreported();
         persisted?;
         unreported.map_or(Ok(()), Err)

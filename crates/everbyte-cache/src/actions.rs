@@ -54,6 +54,7 @@ impl State {
                     IncomingBytes::Nothing
                 };
                 match self.decide(access_of(part, Op::Write), whole) {
+                    // The policy's move to DRAM has taken the bytes already.
                     IncomingBytes::Nothing if data.len() == PAGE => Ok(()),
                     _ => self.write(part.page, part.start, data),
                 }
@@ -71,6 +72,7 @@ impl State {
     ) -> Result<bool, DeviceError> {
         match self.serve(part, wanted) {
             Err(error @ DeviceError::Media { .. }) => {
+                // SCM may have the only copy of a dirty page, so its error goes to the client.
                 if self.frames.look(part.page, Frame::is_dirty) != Some(false) {
                     return Err(error);
                 }
@@ -107,6 +109,7 @@ impl State {
 
     /// Lets the policy decide, and executes its actions. Returns the bytes that no page has taken.
     fn decide<'a>(&mut self, access: Access, mut incoming: IncomingBytes<'a>) -> IncomingBytes<'a> {
+        // The policy decides by the order of accesses, so earlier hits come first.
         self.tell_hits();
         let mut actions = std::mem::take(&mut self.actions);
         self.lagging_policy.access(access, &mut actions);
@@ -134,6 +137,7 @@ impl State {
 
     fn tell(&mut self, PendingHit { access, found }: PendingHit) {
         let page = access.page.0;
+        // An access would admit the page again, without a frame and without its bytes.
         if self.lagging_policy.tier_of(page).is_none() {
             return self.counts.count(Action::Hit { found, served: found });
         }
@@ -165,6 +169,8 @@ impl State {
                     }
                     present => {
                         *incoming = present;
+                        // The page waited for its write-back, so it still has a frame with the
+                        // newest bytes.
                         self.keep(page.0);
                     }
                 }
@@ -173,6 +179,7 @@ impl State {
             Action::Move { page, to, .. } if page.0 == accessed => {
                 self.settle(accessed, to, incoming);
             }
+            // The bytes of the access belong to the accessed page alone.
             Action::Move { page, to, .. } => self.settle(page.0, to, &mut IncomingBytes::Nothing),
             Action::Update { page, .. } => {
                 self.settle(page.0, Tier::Scm, &mut IncomingBytes::Nothing);
@@ -189,6 +196,7 @@ impl State {
         match (tier, &*incoming) {
             (Tier::Dram, IncomingBytes::Whole(bytes)) => {
                 self.demotion_failed.remove(page);
+                // Whole new bytes spare the read of the old ones from SCM.
                 if self.replace(page, bytes) {
                     *incoming = IncomingBytes::Nothing;
                 }
@@ -215,6 +223,8 @@ impl State {
             let whole = Part { page, start: 0, len: PAGE, at: 0 };
             let access = match mark {
                 Mark::Clean => access_of(whole, Op::Read),
+                // As a short write: a long one can make a policy promote the page, and nothing
+                // moves here.
                 Mark::Dirty => access_of(Part { len: 64, ..whole }, Op::Write),
             };
             self.lagging_policy.access(access, &mut actions);

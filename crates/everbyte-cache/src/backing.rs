@@ -21,8 +21,10 @@ impl Cache {
 
     /// Flushes the backing device.
     pub(crate) fn flush_backing(&self) -> Result<(), DeviceError> {
+        // Held until the outcome is noted: the system reports a failure to one flush only (C6).
         let _one_at_a_time = self.flushing.lock();
         self.state.lock().bypassed.begin_flush();
+        // Changes from now on are not covered: `begin_flush` has separated them.
         let flushed = self.backing.flush().map_err(|error| {
             let size_bytes = self.settings.backing_bytes;
             self.backing_failed(0, size_bytes, &error)
@@ -47,6 +49,8 @@ impl Cache {
     /// writes.
     pub(crate) fn flush_since(&self, failures: u64) -> Result<(), DeviceError> {
         self.flush_backing()?;
+        // A failure of another flush may have dropped these writes, and ours would still succeed
+        // (C4).
         if self.flushes_failed() == failures {
             return Ok(());
         }
@@ -64,6 +68,8 @@ impl Cache {
         if self.state.lock().bypassed.is_empty() {
             return Ok(());
         }
+        // Before the flush, which must cover the repeated changes (C7). Its error waits: the flush
+        // still serves the others.
         let redone = self.redo_lost();
         self.flush_backing()?;
         redone?;
@@ -88,11 +94,13 @@ impl Cache {
                 self.freed.wait(&mut state);
                 continue;
             }
+            // Otherwise a newer write of the range could be overwritten by the repetition.
             state.begin_busy(pages.clone());
             let failures = state.bypassed.failures();
             drop(state);
             let redone = self.redo(offset, &content);
             let mut state = self.end_busy(&[pages]);
+            // A failed change is not tried again in this round, so the loop ends.
             at = offset + content.len();
             match redone {
                 Ok(()) => state.bypassed.changed(offset, content, failures),
@@ -107,6 +115,7 @@ impl Cache {
     fn redo(&self, offset: u64, content: &Content) -> Result<(), DeviceError> {
         let done = match content {
             Content::Bytes(bytes) => self.backing.write(offset, bytes, Fua::No),
+            // A hole was allowed, so the repetition may free the space as a trim does.
             Content::Zeroes(len, Hole::Allowed) => self.backing.discard(offset, *len, Fua::No),
             Content::Zeroes(len, hole) => {
                 self.backing.write_zeroes(offset, *len, *hole, false, Fua::No)

@@ -48,6 +48,7 @@ impl BackingLatency {
         if follows {
             approach(&mut backing.read_page_ns, took_ns / pages);
         } else {
+            // A read from the device's own cache can be faster than the average time of its pages.
             let jump_ns = (took_ns - pages * backing.read_page_ns).max(0.0);
             approach(&mut backing.read_jump_ns, jump_ns);
         }
@@ -60,6 +61,8 @@ impl BackingLatency {
         let jump_ns = (nanoseconds(took) - count(pages) * read_page_ns).max(0.0) / count(runs);
         let mut average_ns = write_jump_ns;
         approach(&mut average_ns, jump_ns);
+        // A measured batch contains its turns between reads and writes, so they are not added
+        // again.
         let turns = BackingCosts { turn_ns: 0.0, batch_writes: 1, ..self.costs.backing };
         self.costs.backing =
             BackingCosts { write_page_ns: read_page_ns, write_jump_ns: average_ns, ..turns };

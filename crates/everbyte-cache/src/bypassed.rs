@@ -24,12 +24,14 @@ struct Runs(Vec<Range<Page>>);
 
 impl Runs {
     fn add(&mut self, pages: Range<Page>) {
+        // Only the last run is compared: sequential changes are the common case.
         match self.0.last_mut() {
             Some(last) if last.start <= pages.end && pages.start <= last.end => {
                 *last = last.start.min(pages.start)..last.end.max(pages.end);
             }
             _ => self.0.push(pages),
         }
+        // Too many pages only cost needless flushes. A missing page could lose data.
         if self.0.len() > RUNS_MAX {
             let start = self.0.iter().map(|run| run.start).min().unwrap_or(0);
             let end = self.0.iter().map(|run| run.end).max().unwrap_or(0);
@@ -90,6 +92,7 @@ impl BypassedPages {
     /// Notes a range changed by a request. The request began when `failures` flushes had failed.
     pub(crate) fn changed(&mut self, offset: u64, content: Content, failures: u64) {
         self.superseded(offset, content.len());
+        // A flush that failed during the change may have dropped it, and no later flush tells (C6).
         if failures == self.failures {
             self.since.answered.put(offset, content);
         } else {
@@ -100,6 +103,7 @@ impl BypassedPages {
     /// Notes a failed change of pages. It began when `failures` flushes had failed. The pages'
     /// bytes are unknown.
     pub(crate) fn change_failed(&mut self, pages: Range<Page>, failures: u64) {
+        // The bytes are unknown, so the change cannot be made again (C8).
         if failures == self.failures {
             self.since.failed.add(pages);
         } else {
@@ -151,6 +155,7 @@ impl BypassedPages {
     /// Notes a failed flush.
     pub(crate) fn flush_failed(&mut self, error: &DeviceError) {
         self.failures += 1;
+        // Before the changes move to `lost`. A failure without any of them concerns no client.
         let is_concerned = !self.is_empty();
         for changes in [std::mem::take(&mut self.being_flushed), std::mem::take(&mut self.since)] {
             self.lost.append(changes.answered);
@@ -164,6 +169,7 @@ impl BypassedPages {
     /// Notes a failed flush at opening: any earlier change may be lost.
     pub(crate) fn opening_flush_failed(&mut self, error: DeviceError) {
         self.failures += 1;
+        // Changes before the last close are unknown, so every page may be concerned.
         self.suspect.add(0..Page::MAX);
         self.unreported = Some(error);
     }

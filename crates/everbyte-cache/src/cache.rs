@@ -46,6 +46,7 @@ impl FoundBacking<'_> {
         let (backing_bytes, found) = (settings.backing_bytes, self.identity);
         let comparison = IdentityCheck { scm, backing, backing_bytes, found };
         let matched = comparison.at_opening(pages)?;
+        // Compared in any case: a page that differs refuses even a device with the same identity.
         if self.likeness == IdentityMatch::Same || matched >= MATCHES_MIN {
             return Ok(0);
         }
@@ -113,6 +114,7 @@ impl Cache {
     ) -> Result<Self, CacheError> {
         let scm = ScmVolume::new(volume);
         let settings = Settings::decode(&scm.header()?)?;
+        // The identity is compared before a page of the backing device is read or written.
         let likeness = settings.check_backing(found)?;
         let size_bytes = backing.geometry().size_bytes;
         if settings.backing_bytes != size_bytes {
@@ -142,6 +144,7 @@ impl Cache {
         let read_only = backing.geometry().read_only;
         let mut state = State::new(scm, AnyPolicy::new(&settings)?);
         state.counts.stats.unproven_pages = unproven_pages;
+        // After the comparison: a policy with less room drops clean pages here, and their marks.
         state.restore(pages);
         // A write that bypassed the cache before it was last closed may not be flushed, and reads
         // show its bytes from now on.
@@ -204,9 +207,11 @@ impl Cache {
 
     /// Makes the present contents of SCM durable.
     pub(crate) fn checkpoint(&self) -> Result<(), DeviceError> {
+        // Counted before the flush: marks removed during it may not be durable.
         let invalidated = self.state.lock().invalidated;
         self.scm.flush()?;
         let mut state = self.state.lock();
+        // Flushes can end in another order than they began.
         state.invalidated_durably = state.invalidated_durably.max(invalidated);
         Ok(())
     }

@@ -74,6 +74,7 @@ impl Cache {
         let likeness = recorded.check_backing(found)?;
         let settings = change.applied_to(&recorded, backing.geometry().size_bytes)?;
         let (has_bytes, needed) = (scm.size_bytes(), volume_bytes(settings.backing_bytes));
+        // Before any change: the header must never describe a volume that is too small.
         if has_bytes < needed {
             return Err(CacheError::VolumeSize { found: has_bytes, needed });
         }
@@ -97,6 +98,7 @@ impl Cache {
             let last = page_no(old_bytes / PAGE_U64);
             cache.evict(last).map_err(|error| cache.not_drained(&error))?;
         }
+        // The pages that must go are gone durably before the header tells the new sizes.
         cache.checkpoint()?;
         scm.write_header(&settings.encode()?)?;
         Ok(settings)
@@ -132,10 +134,13 @@ impl Cache {
         }
         let pages = scm.scan(size_bytes.div_ceil(PAGE_U64))?;
         let comparison = IdentityCheck { scm: &scm, backing, backing_bytes: size_bytes, found };
+        // Compared even with a proven identity: clean pages would hide changes made without the
+        // cache.
         let matched = comparison.of_moved(&pages)?;
         let old = &recorded.backing;
         let has_serial =
             old.kind == found.kind && old.serial == found.serial && !old.serial.is_empty();
+        // Kinds and serials count only where the system tells no lasting identity.
         let is_same = match (&old.backing, &found.backing) {
             (Some(old), Some(found)) => old.compare(found) == IdentityMatch::Same,
             _ => has_serial,

@@ -75,6 +75,7 @@ impl BlockDevice for Cache {
             for (request, outcome) in requests.iter().zip(&mut outcomes) {
                 if request.fua == Fua::Yes && outcome.is_ok() {
                     let len = request.data.len() as u64;
+                    // The write itself is done, so the error must not state that nothing was.
                     *outcome = Err(in_part(1, request.offset, len, error.clone()));
                 }
             }
@@ -116,8 +117,10 @@ impl BlockDevice for Cache {
         let mut extents: Vec<Extent> = Vec::new();
         let mut at = offset;
         while at < end && extents.len() < extents_max.max(1) {
+            // The lock is released between runs, so the answer is a hint as of different moments.
             let (next, is_cached) = self.run(at, end);
             if is_cached {
+                // A cached page counts as data: the backing device's status may be older.
                 extents.push(Extent { len: next - at, hole: false, zero: false });
                 at = next;
                 continue;

@@ -105,7 +105,9 @@ impl Shard {
             frame.content = Content::Written;
             return Ok(Some(Tier::Dram));
         }
+        // An unchanged mark is not stored again: then the write is a single one, without atomicity.
         let mark = (frame.mark != Some(Mark::Dirty)).then_some(Mark::Dirty);
+        // The frame changes only after SCM has taken bytes and mark, so an error leaves it true.
         scm.store(page, start, data, mark)?;
         frame.mark = Some(Mark::Dirty);
         frame.content = Content::Written;

@@ -70,12 +70,14 @@ impl HitLog {
     pub(crate) fn note(&self, reference: PendingHit) -> bool {
         let index = thread_index() % LANES;
         let mut lane = self.lanes[index].lock();
+        // A hit must not wait for a deciding thread, so a full lane only counts.
         if lane.noted.len() == LANE_MAX {
             match reference.found {
                 Tier::Dram => lane.dropped.dram += 1,
                 Tier::Scm => lane.dropped.scm += 1,
             }
         } else {
+            // Under the lock of the lane, as in `take`, so no bit is lost between the two.
             if lane.noted.is_empty() {
                 self.filled.fetch_or(1 << index, Ordering::Relaxed);
             }

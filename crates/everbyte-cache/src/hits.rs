@@ -48,6 +48,7 @@ impl Cache {
         let access = access_of(part, Op::Write);
         let mut shard = self.frames.write(part.page);
         let Some(found) = shard.get(part.page).and_then(Frame::tier) else { return Ok(false) };
+        // The first write to a clean page changes the sets of the state, which need its lock.
         let is_counted = shard.is_dirty_in_place(part.page);
         if !is_counted || !stays(&self.settings, access, found) {
             return Ok(false);
@@ -61,6 +62,8 @@ impl Cache {
     /// Has the policy hear of a hit, in time.
     fn note_hit(&self, access: Access, found: Tier) {
         if self.hit_log.note(PendingHit { access, found })
+            // A hit never waits: the thread that holds the lock reports these hits at its next
+            // decision.
             && let Some(mut state) = self.state.try_lock()
         {
             state.tell_hits();

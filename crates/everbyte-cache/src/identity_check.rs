@@ -64,6 +64,7 @@ impl IdentityCheck<'_> {
                 PageOutcome::Agrees { is_distinctive } => matched += u64::from(is_distinctive),
                 PageOutcome::Differs => return Err(self.other_bytes(page)),
                 PageOutcome::NotRead(error) => {
+                    // An unreadable page proves nothing against the device.
                     tracing::warn!(page, %error, "a clean page could not be compared");
                 }
             }

@@ -128,6 +128,7 @@ pub(crate) fn stays(settings: &Settings, access: Access, found: Tier) -> bool {
     let is_served_there = access.op == Op::Read || found == Tier::Dram;
     is_served_there
         || match settings.policy {
+            // These policies serve a write in SCM where it is. The others may promote the page.
             Kind::Hybrid | Kind::HybridDrop | Kind::HybridDropUnused | Kind::ClockMigration => true,
             Kind::Everbyte => !Everbyte::<Sparse>::may_promote(access, settings.small_write_bytes),
             _ => false,

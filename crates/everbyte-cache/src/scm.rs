@@ -79,6 +79,7 @@ fn marks(volume: &dyn BlockDevice, pages: u64) -> Result<Vec<(Page, Mark)>, Devi
     let mut block = vec![0; PAGE];
     for first in groups(pages) {
         let at = mark_at(first);
+        // Most blocks of marks of a large device are holes, and a hole needs no read.
         if volume.status(at, PAGE_U64, 1)?.first().is_some_and(|extent| extent.zero) {
             continue;
         }
@@ -166,6 +167,7 @@ impl ScmVolume {
         mark: Option<Mark>,
     ) -> Result<(), DeviceError> {
         let offset = page_at(page) + start as u64;
+        // Without a changed mark the bytes need no second write to be atomic with.
         let Some(mark) = mark else {
             return self.volume.write(offset, data, Fua::No);
         };
@@ -188,6 +190,8 @@ impl ScmVolume {
 
     /// Removes a page's mark and frees its space.
     pub(crate) fn forget(&self, page: Page) -> Result<(), DeviceError> {
+        // The mark first: a crash before the discard leaves bytes without a mark, which a scan
+        // frees.
         self.volume.write(mark_at(page), &[0], Fua::No)?;
         // Without a mark the bytes mean nothing: space that cannot be freed now is freed when the
         // cache is opened again.
@@ -211,6 +215,7 @@ impl ScmVolume {
             let count = (pages - u64::from(first)).min(PAGE_U64);
             for page in self.used(first, count)? {
                 match marked.next_if(|&known| known <= page) {
+                    // Both lists ascend, so a mark that was passed has no bytes.
                     Some(known) if known < page => return Err(without_bytes(known)),
                     Some(_) => {}
                     None => self.volume.discard(page_at(page), PAGE_U64, Fua::No)?,

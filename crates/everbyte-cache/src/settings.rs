@@ -243,6 +243,7 @@ impl Settings {
             return Err(corrupt(8, "its version is unknown to this program"));
         }
         let len = word(12) as usize;
+        // The length comes from the medium, and may lie beyond the block.
         let text = len.checked_add(HEAD_BYTES).and_then(|end| block.get(HEAD_BYTES..end));
         let text = text.ok_or_else(|| corrupt(12, "its length is impossible"))?;
         if crc32c::crc32c(text) != word(16) {

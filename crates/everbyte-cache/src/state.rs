@@ -175,6 +175,7 @@ impl State {
     ) -> Result<(), DeviceError> {
         let mut shard = self.frames.write(page);
         let was_dirty = shard.get(page).is_some_and(Frame::is_dirty);
+        // The sets change after the bytes: a refused write leaves the page as clean as before.
         let tier = shard.write(&self.scm, page, start, data)?;
         drop(shard);
         if tier.is_some() && !was_dirty {
@@ -217,6 +218,8 @@ impl State {
     pub(crate) fn persist_copy(&mut self, page: Page) -> Result<(), DeviceError> {
         loop {
             match self.copy_down(page) {
+                // The backing device has the bytes of clean pages, so durability of dirty ones goes
+                // first.
                 Err(DeviceError::NoSpace { .. }) if self.evict_clean()? > 0 => {}
                 copied => {
                     self.counts.stats.scm_bytes_persisted += copied?;
@@ -241,6 +244,7 @@ impl State {
         let mut shard = self.frames.write(page);
         let Some((frame, Some(copy))) = shard.both_mut(page) else { return Ok(0) };
         let mark = if frame.is_dirty() { Mark::Dirty } else { Mark::Clean };
+        // Without a mark SCM has no bytes of the page, and a mark promises all of them.
         let span = if frame.mark.is_none() { Span::WHOLE } else { copy.newer };
         if span.is_empty() && frame.mark == Some(mark) {
             return Ok(0);
@@ -273,6 +277,7 @@ impl State {
                 self.demotion_failed.remove(page);
             }
             Err(error) => {
+                // The page stays in DRAM, which may have the only copy of its newest bytes.
                 self.demotion_failed.insert(page);
                 self.note(page, error);
             }
@@ -287,11 +292,14 @@ impl State {
             return;
         }
         let mut bytes = self.take_memory();
+        // Held from the read to the move: a hit in between would write to SCM bytes that DRAM
+        // lacks.
         let mut shard = self.frames.write(page);
         if let Err(error) = self.scm.read(page, 0, &mut bytes[..]) {
             drop(shard);
             return self.note(page, error);
         }
+        // Equal to SCM's bytes, so a flush need not store them again.
         shard.set_dram(page, Some(DramCopy { bytes, newer: Span::default() }));
         let is_clean = shard.get(page).is_some_and(|frame| !frame.is_dirty());
         drop(shard);
@@ -315,6 +323,8 @@ impl State {
         frame.content = Content::Written;
         drop(shard);
         self.dram_dirty.insert(page);
+        // A clean page frees its space in SCM. A dirty one keeps its bytes there, because a flush
+        // may have promised them.
         if !was_dirty {
             self.dirty.insert(page);
             self.unmark_or_note(page);
@@ -379,10 +389,12 @@ impl State {
     pub(crate) fn clean(&mut self, page: Page) -> Result<(), DeviceError> {
         let mut shard = self.frames.write(page);
         let Some((frame, in_dram)) = shard.both_mut(page) else { return Ok(()) };
+        // A later write is not on the backing device, so the page stays dirty (C4).
         if frame.content != Content::Copied && !planted(Bug::CleanThoughWritten) {
             return Ok(());
         }
         if frame.pending_writeback {
+            // The policy has evicted the page already, so it leaves the cache now.
             drop(shard);
             self.unmark(page)?;
             self.remove(page);

@@ -56,6 +56,7 @@ impl Cache {
     /// The first one of the backing device or of SCM, after every page was tried; or after many in
     /// succession were tried in vain.
     pub(crate) fn write_back(&self, choice: &WritebackTarget) -> Result<usize, DeviceError> {
+        // One thread at a time: the note of a copy tells nothing about another thread's copy (C4).
         let mut writeback = self.writeback.lock();
         let Writeback { hand, in_flight } = &mut *writeback;
         let mut pages = self.choose(choice, hand);
@@ -67,6 +68,7 @@ impl Cache {
             first_error = first_error.or(other);
             let Some(error) = without_space else { break };
             if self.written_back_pages() == written {
+                // No page has become clean, so SCM gets room only by pages that need none.
                 let others = self.write_back_batch(&self.in_need_of_no_space(), in_flight);
                 if self.written_back_pages() == written {
                     return Err(others.err().unwrap_or(error));
@@ -94,6 +96,7 @@ impl Cache {
                 }
                 Ok(()) => {}
             }
+            // Any written page shows that the backing device is there.
             if self.written_back_pages() > written {
                 in_vain = 0;
             }
@@ -143,10 +146,13 @@ impl Cache {
         pages: &[Page],
         in_flight: &mut WritebackInFlight,
     ) -> Result<(), DeviceError> {
+        // The order of the steps is that of lemmas C1 to C4: SCM durable, then the backing device.
         let mut first_error = self.copy_dirty(pages, in_flight);
         if !planted(Bug::OpenEpochWrittenBack) {
             self.checkpoint()?;
         }
+        // Before the first write: a flush of another thread that fails from here on may drop these
+        // writes.
         let failures = self.flushes_failed();
         let begun = Instant::now();
         let (written, runs, error) = self.write_runs(in_flight);
@@ -159,6 +165,7 @@ impl Cache {
             self.flush_since(failures)?;
             self.state.lock().note_write_back(runs, written.len(), begun.elapsed());
         }
+        // Not flushed: a mark that stays dirty after a crash only causes another write-back (C2).
         self.clean_all(&written)?;
         first_error.map_or(Ok(()), Err)
     }
@@ -176,6 +183,7 @@ impl Cache {
                     Ok(true) => in_flight.pages.push(page),
                     Ok(false) => {}
                     Err(error) => {
+                        // The other pages of the batch are independent of this one.
                         state.note(page, error.clone());
                         first_error.get_or_insert(error);
                     }
@@ -199,6 +207,7 @@ impl Cache {
                     (runs, in_vain) = (runs + 1, 0);
                 }
                 Err(_) if run.len() > 1 && in_vain < WRITES_IN_VAIN_MAX => {
+                    // Halves in ascending order of sectors: the stack yields the last one first.
                     let middle = run.start + run.len() / 2;
                     left.extend([middle..run.end, run.start..middle]);
                     in_vain += 1;
@@ -262,12 +271,15 @@ impl Cache {
     /// lost.
     pub fn drain(&self) -> Result<(), CacheError> {
         let failed = |error: DeviceError| self.not_drained(&error);
+        // As for a flush: no bypassed change may move to a page that was not among the dirty ones
+        // (C7).
         let drained = self.promising(|| {
             let all = self.state.lock().dirty.iter().collect();
             self.write_back(&WritebackTarget::Pages(all))?;
             self.flush_bypassed()
         });
         drained.map_err(failed)?;
+        // The clean marks become durable too, so the next opening finds no dirty page.
         self.checkpoint().map_err(failed)
     }
 }

@@ -76,6 +76,7 @@ fn run(cache: &Cache, is_stopping: &AtomicBool) {
         if is_stopping.load(Ordering::SeqCst) {
             return;
         }
+        // Checked under the lock of the wait, so no wake-up is lost. A failure always pauses.
         if failed || cache.work_in(&state).is_none() {
             cache.work.wait_for(&mut state, REST);
         }
@@ -99,6 +100,7 @@ impl Cache {
     }
 
     fn work_in(&self, state: &crate::state::State) -> Option<WritebackTarget> {
+        // Evicted pages first: when their room is full, requests wait.
         if state.pending_writeback.len() * 2 >= self.settings.pending_pages_max() as usize {
             Some(WritebackTarget::Pending)
         } else if state.dirty.len() as u64 > self.share_of_pages(HIGH_PERCENT) {
@@ -121,6 +123,7 @@ impl Cache {
         loop {
             let written = self.written_back_pages();
             if let Err(error) = self.write_back(work) {
+                // With progress the other pages are tried before the error is returned.
                 if self.written_back_pages() == written {
                     return Err(error);
                 }

@@ -41,6 +41,7 @@ impl Cache {
         let end = offset + len;
         let first = offset.next_multiple_of(PAGE_U64);
         let ends_all = end == self.settings.backing_bytes;
+        // The last page of the device counts as whole, although the device may end within it.
         let last = if ends_all { end } else { end - end % PAGE_U64 };
         let after_part = |error| in_part(1, offset, len, error);
         if first < last {
@@ -67,7 +68,9 @@ impl Cache {
         if self.state.lock().bypassed.is_full() {
             self.flush_bypassed()?;
         }
+        // A write-back in progress could write a copy of these pages over the zeroes.
         let _exclusive = self.writeback.lock();
+        // Clean pages go first and durably, so no crash restores one over the zeroes (C5).
         self.invalidate_all(&pages, |frame| !frame.is_dirty())?;
         let mut state = self.lock_free(&pages);
         // Pages that arrived in the time between.
@@ -84,6 +87,7 @@ impl Cache {
             state.is_persisted(&pages)
         };
         if zeroed.is_ok() && must_flush {
+            // SCM holds a promised page. Its mark may go only after the zeroes are durable.
             drop(state);
             zeroed = self.flush_since(failures);
             state = self.state.lock();
@@ -132,6 +136,7 @@ impl Cache {
                     state.invalidate(page)?;
                 }
             }
+            // A plain unlock would mostly give the lock to this thread again.
             MutexGuard::unlock_fair(state);
         }
         Ok(())
@@ -209,6 +214,7 @@ impl State {
         self.tell_hits();
         let is_pending = self.pending_writeback.contains(page);
         self.unmark(page)?;
+        // A pending page has left the policy already.
         if !is_pending {
             self.lagging_policy.remove(page);
         }
