@@ -31,6 +31,7 @@ pub fn escaped_lines(text: &str) -> Cow<'_, str> {
 pub fn escaped_bytes(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
+        // The escapes have only printable ASCII, so escaped output stays as it is.
         out.push_str(&escaped(chunk.valid()));
         for byte in chunk.invalid() {
             let _cannot_fail = write!(out, "\\x{byte:02x}");
@@ -59,6 +60,7 @@ pub fn escaped_json(json: &str) -> Cow<'_, str> {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
         if c > '~' && is_special(c) {
+            // JSON escapes have four digits, so a character beyond the first plane takes two.
             for unit in c.encode_utf16(&mut [0; 2]) {
                 let _cannot_fail = write!(out, "\\u{unit:04x}");
             }
@@ -70,6 +72,8 @@ pub fn escaped_json(json: &str) -> Cow<'_, str> {
 }
 
 fn escape(text: &str, keeps_lines: bool) -> Cow<'_, str> {
+    // A carriage return is always replaced: on a terminal, later text of the line would hide the
+    // text before it.
     let is_replaced = |c: char| is_special(c) && !(keeps_lines && matches!(c, '\n' | '\t'));
     if !text.contains(is_replaced) {
         return Cow::Borrowed(text);
