@@ -16,6 +16,7 @@ pub fn canary(bytes: &[u8]) {
         }
     }
     let [version, len, payload @ ..] = rest else { return };
+    // A value that few inputs of a corpus have by chance.
     if *version < 7 {
         return;
     }

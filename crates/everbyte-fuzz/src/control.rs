@@ -102,6 +102,7 @@ fn sound_request(number: u8) -> Vec<u8> {
     if number < 128 {
         line.push(b'\n');
     }
+    // Bytes with a newline: the server must not take them for lines.
     if number == WITH_BYTES {
         line.extend_from_slice(ATTACHED);
     }
@@ -140,6 +141,7 @@ struct Recorder(Mutex<Vec<Request>>);
 impl Handler for Recorder {
     fn handle(&self, request: Request) -> Result<Response, RequestError> {
         let mut asked = self.0.lock().unwrap();
+        // Recorded before the answer, so a refused request counts as understood.
         asked.push(request);
         match asked.len() % 3 {
             0 => Err(RequestError::new("not now")),
@@ -153,6 +155,7 @@ fn serve(said: &[u8]) {
     let (near, far) = peer_saying(said);
     let handler = Recorder::default();
     serve_stream(&handler, &near).expect("the peer hears everything");
+    // The end of the stream shows that no answer is still to come.
     drop(near);
     let mut heard = Vec::new();
     drain(&far, &mut heard);
@@ -170,9 +173,11 @@ fn serve(said: &[u8]) {
     }
     // All lines up to and including the first without a request are answered.
     assert!(answers.len() == asked.len() || answers.len() == asked.len() + 1);
+    // A server may stop early only behind an answer to a line that is not a request.
     assert!(answers.len() == whole || answers.len() == asked.len() + 1);
     for (nth, answer) in answers.iter().enumerate() {
         assert_eq!(answer["version"], PROTOCOL_VERSION);
+        // The recorder refuses every third request, and the server itself the last bad line.
         let refused = nth >= asked.len() || (nth + 1) % 3 == 0;
         assert!(
             answer["error"].is_string() == refused && answer["response"].is_object() != refused
@@ -190,6 +195,7 @@ fn whole_lines(mut said: &[u8]) -> Vec<&[u8]> {
         let attached = request.map_or(0, |request: Request| request.attached_bytes() as usize);
         // More than there may be is refused without being waited for.
         let attached = if attached > PIECE_BYTES_MAX as usize { 0 } else { attached };
+        // The announced bytes never come completely, so the line gets no answer.
         let Some(rest) = rest.get(attached..) else { break };
         lines.push(line);
         said = rest;
@@ -208,6 +214,7 @@ pub(crate) fn says(line: &Value, understood: &Value) -> bool {
     match (line, understood) {
         (Value::Object(line), Value::Object(understood)) => {
             understood.iter().all(|(key, value)| match line.get(key) {
+                // Members that are only in `line` do not matter: newer peers may send more.
                 Some(said) => says(said, value),
                 None => is_left_out(value),
             })
@@ -224,6 +231,7 @@ fn ask(said: &[u8]) {
     let said = &said[..said.len().min(SAID_MAX)];
     let (near, _far): (UnixStream, UnixStream) = peer_saying(said);
     let mut client = ControlClient::over(near, PathBuf::from("pool.sock"));
+    // Few calls: each takes a line, and further lines find the same code.
     for line in said.split_inclusive(|&byte| byte == b'\n').take(4) {
         let answer = client.call(Request::Info);
         let value: Option<Value> = serde_json::from_slice(line).ok();
@@ -237,10 +245,12 @@ fn ask(said: &[u8]) {
                 assert_eq!(value.expect("words came from no JSON")["error"], refused.reason);
             }
             Err(error) => {
+                // The text is formatted because it contains bytes of the server.
                 drop(error.to_string());
                 break;
             }
         }
     }
+    // A client whose connection has failed must answer a further call without blocking.
     drop(client.call(Request::Exports));
 }

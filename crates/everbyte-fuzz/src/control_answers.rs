@@ -92,15 +92,19 @@ pub fn control_answers(bytes: &[u8]) {
         make(&mut answer, usize::from(change.field), &change.lie);
     }
     let mut said = serde_json::to_vec(&answer).unwrap();
+    // Also for raw bytes: the JSON reader of the client is part of the target.
     if let Some(raw) = &story.raw {
         said.clone_from(raw);
     }
     said.push(b'\n');
+    // More or fewer bytes than the answer announces.
     said.extend(vec![b'x'; usize::from(story.attached)]);
     let (near, _far) = peer_saying(&said[..said.len().min(SAID_MAX)]);
     let mut client = ControlClient::over(near, PathBuf::from("pool.sock"));
     match client.call_attached(request.clone(), &[], None) {
         Ok((response, attached)) => {
+            // A raw answer is known only to the client's reader, so it is judged by the rules
+            // alone.
             if story.raw.is_none() {
                 let understood = serde_json::to_value(&response).unwrap();
                 assert!(says(&answer["response"], &understood), "{answer} became {understood}");
@@ -239,6 +243,7 @@ fn lied(value: &Value, lie: &Lie) -> Value {
             let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
             json!({ "hex": hex })
         }
+        // A list has no members to remove, so its element becomes null.
         Lie::Null | Lie::Missing => Value::Null,
         Lie::Empty | Lie::Twice => match value {
             Value::Array(_) => json!([]),
@@ -255,6 +260,7 @@ fn check(request: &Request, response: &Response, attached: &[u8]) {
             Request::Files { request: FileRequest::List { place, .. }, .. },
             Response::FileEntries { entries, unreadable, next, .. },
         ) => {
+            // A user who walks a tree by these names would copy a file twice.
             let mut seen = HashSet::new();
             for FileEntry { name, file } in entries {
                 check_name(name);
@@ -262,6 +268,7 @@ fn check(request: &Request, response: &Response, attached: &[u8]) {
                 assert!(seen.insert((name.clone(), file.inode, file.generation)), "{name} twice");
             }
             unreadable.iter().for_each(|entry| check_name(&entry.name));
+            // A caller continues at `next`. It must not come back to a former place.
             assert!(next.is_none_or(|next| next > *place), "{next:?}");
         }
         (Request::Files { request, .. }, Response::FileFound { at, file }) => {
@@ -294,6 +301,7 @@ fn check(request: &Request, response: &Response, attached: &[u8]) {
         (Request::Files { .. }, other) => panic!("{other:?} answers another request"),
         (Request::VolumeList, Response::Volumes(volumes)) => {
             for volume in volumes {
+                // Names are shown on terminals and become parts of paths.
                 assert!(!volume.name.is_empty() && !volume.name.contains(['/', '\0', '\x1b']));
             }
         }

@@ -40,6 +40,7 @@ impl Story {
         let mut line = serde_json::to_vec(&answer).unwrap();
         if let Some((at, flip)) = self.damage {
             let at = usize::from(at) % line.len();
+            // One byte of a sound line reaches checks that raw bytes seldom pass.
             line[at] ^= flip;
         }
         line.push(b'\n');
@@ -70,6 +71,7 @@ pub fn lease(bytes: &[u8]) {
     let said = &line[..line.len().min(SAID_MAX)];
     let (near, far) = peer_saying(said);
     let sends = story.sends;
+    // The client blocks until the descriptor comes, so the peer needs its own thread.
     let peer = std::thread::spawn(move || answer(&far, sends));
     let borrowed = ControlClient::over(near, PathBuf::from("pool.sock")).borrow_runs("v", 1 << 21);
     peer.join().unwrap();
@@ -78,6 +80,7 @@ pub fn lease(bytes: &[u8]) {
         Ok(lease) => {
             let ranges: Vec<_> =
                 lease.ranges.iter().map(|range| (range.start, range.end)).collect();
+            // A lease without its descriptor has no lock, so its runs could be lent twice (L1).
             assert!(sends, "there was no descriptor");
             assert_eq!(Some(&ranges), understood.as_ref(), "of another answer");
             assert!(are_usable(&ranges), "{ranges:?} cannot have been lent");
@@ -85,6 +88,8 @@ pub fn lease(bytes: &[u8]) {
         Err(error) => {
             drop(error.to_string());
             let is_plain = story.raw.is_none() && story.damage.is_none();
+            // Only an unchanged answer obliges: damage may be refused even if it leaves a sound
+            // line.
             let must = is_plain && sends && understood.is_some_and(|ranges| are_usable(&ranges));
             assert!(!must, "a sound lease is refused: {error}");
         }
@@ -107,6 +112,7 @@ fn are_usable(ranges: &[(u64, u64)]) -> bool {
 
 /// Takes the request, and sends a descriptor through its socket.
 fn answer(far: &UnixStream, sends: bool) {
+    // The request may not have been sent yet.
     far.set_nonblocking(false).unwrap();
     let mut bytes = [0; 4096];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

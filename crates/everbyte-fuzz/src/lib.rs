@@ -54,6 +54,7 @@ static SHOWS: LazyLock<bool> = LazyLock::new(|| std::env::var_os("EVERBYTE_FUZZ_
 /// Decodes the story encoded by `bytes`.
 fn story<S: Debug + for<'b> Arbitrary<'b>>(bytes: &[u8]) -> Option<S> {
     let story = S::arbitrary_take_rest(Unstructured::new(bytes)).ok()?;
+    // Shown before the story is played: a panic must not hide it.
     if *SHOWS {
         eprintln!("{story:#?}");
     }

@@ -71,12 +71,14 @@ pub fn swap_table(bytes: &[u8]) {
     drop(SwapVolume::create(&pool, "other", RUN_BYTES, SwapOptions::default()).unwrap());
     let volume = SwapVolume::create(&pool, "s", wanted * RUN_BYTES, options).unwrap();
     let (before, other) = (volume.runs(), runs(&pool, "other"));
+    // Found while the volume is sound. Damage may make both unreachable.
     let root_at = volume.volume().root_at();
     drop(volume);
     pool.close().unwrap();
     drop(pool);
     let table = Entry::decode(medium.load_word(root_at)).unwrap().unwrap().block.offset();
     story.damages.iter().for_each(|damage| damage.make(&medium, root_at, table));
+    // A table is its volume's own: other volumes of the pool must stay usable.
     let Some(pool) = open(&medium) else {
         panic!("a table of one volume keeps the pool from being opened");
     };
@@ -92,6 +94,8 @@ pub fn swap_table(bytes: &[u8]) {
             assert!(found.iter().all(|run| run.0 % RUN_BLOCKS == 0 && run.0 < BLOCKS));
             if is_clean {
                 assert_eq!(found.iter().collect::<BTreeSet<_>>().len(), found.len(), "{found:?}");
+                // Without a clean check two volumes may share a run, and a change could harm the
+                // other.
                 change(&volume, &found);
             }
         }
@@ -138,6 +142,7 @@ impl Damage {
                 medium.store_word(word_at(table, place.into()), word);
             }
             Self::Word { place, word } => medium.store_word(word_at(table, place), word),
+            // Within twice the pool: beyond its end as often as in it.
             Self::Root { block } => {
                 let word = medium.load_word(root_at);
                 let root = Entry::decode(word).ok().flatten();
@@ -163,6 +168,7 @@ fn header(medium: &SimMedium, table: PoolOffset, is_sealed: bool, change: impl F
     let mut bytes = [0; 64];
     medium.read(table, &mut bytes);
     change(&mut bytes);
+    // A right checksum leads to the checks of the fields behind it.
     if is_sealed {
         let sum = u64::from(crc32c::crc32c(&bytes[..SUM_AT]));
         bytes[SUM_AT..].copy_from_slice(&sum.to_le_bytes());

@@ -29,11 +29,13 @@ fn trace(format: Option<Format>, bytes: &[u8]) {
     let options = ReadOptions { format, assume_reads: true, request_bytes_max: REQUEST_BYTES_MAX };
     let source = Cursor::new(bytes.to_vec());
     let Ok(mut reader) = TraceReader::new("trace", source, &options) else { return };
+    // Without a given format, any detected one is right here. `trace_detection` judges it.
     assert!(format.is_none_or(|format| format == reader.format()));
     let mut requests = Vec::new();
     for request in reader.by_ref().take(REQUESTS_MAX) {
         match request {
             Ok(request) => requests.push(request),
+            // Any bytes may be refused. The error names the file, and ends the reader.
             Err(error) => assert!(error.to_string().starts_with("trace")),
         }
     }
@@ -48,8 +50,10 @@ fn trace(format: Option<Format>, bytes: &[u8]) {
 
 fn assert_limits(request: &Request) {
     let Request { op, offset, len, .. } = *request;
+    // A flush has no range.
     if op != RequestOp::Flush {
         assert!(offset.checked_add(len).is_some_and(|end| end <= OFFSET_MAX), "{request:?}");
+        // A trim has no payload, and one trim may cover a whole disk.
         assert!(op == RequestOp::Trim || len <= REQUEST_BYTES_MAX, "{request:?}");
     }
 }
@@ -71,6 +75,7 @@ fn assert_comes_back(requests: &[Request], names: &[String]) {
         .collect();
     assert_eq!(again.len(), requests.len());
     for (request, again) in requests.iter().zip(again) {
+        // Files are numbered by appearance in each reader, so numbers of files may differ.
         let facts = |r: &Request| (r.time_ns, r.op, r.offset, r.len);
         assert_eq!(facts(&again), facts(request));
     }
@@ -81,6 +86,7 @@ fn assert_pages(requests: &[Request]) {
     let mut bytes = 0;
     for request in requests {
         match builder.push(request) {
+            // Neither touches bytes, so neither adds accesses.
             Ok(()) if matches!(request.op, RequestOp::Flush | RequestOp::Trim) => {}
             Ok(()) => bytes += request.len,
             // The result is then undefined.
@@ -92,6 +98,7 @@ fn assert_pages(requests: &[Request]) {
     assert!(pages.accesses.len() as u64 <= LIMITS.accesses_max);
     assert!(pages.pages() as u64 <= LIMITS.pages_max);
     assert!(pages.addresses.is_sorted_by(|a, b| a < b));
+    // Policies index arrays by page numbers, so a gap would waste memory.
     let mut is_used = vec![false; pages.pages()];
     for access in &pages.accesses {
         assert!(access.len > 0 && u32::from(access.start) + u32::from(access.len) <= 4096);
@@ -112,6 +119,7 @@ pub fn trace_detection(bytes: &[u8]) {
         ReadOptions { format: None, assume_reads: true, request_bytes_max: REQUEST_BYTES_MAX };
     // Compressed input is not compared: the reference decompresses nothing.
     let packed: [&[u8]; 4] = [b"\x1F\x8B", b"\xFD7zXZ", b"\x28\xB5\x2F\xFD", b"\x2A\x4D\x18"];
+    // The first byte of a skippable frame of zstd varies, and the rest of its magic follows.
     let is_packed =
         packed.iter().any(|magic| bytes.starts_with(magic) || bytes.get(1..4) == Some(magic));
     if is_packed || bytes.len() > SAMPLE_BYTES {
@@ -121,7 +129,10 @@ pub fn trace_detection(bytes: &[u8]) {
     let Ok(mut reader) = TraceReader::new("trace", source, &options) else { return };
     let mut found: Counts = [0; 6];
     for (number, request) in reader.by_ref().enumerate() {
+        // The reader may refuse a line that the simple reference takes, so counts are compared only
+        // for traces without an error.
         let Ok(Request { op, len, .. }) = request else { return };
+        // The reference counts all requests, so a cut trace cannot be compared.
         if number > REQUESTS_MAX {
             return;
         }
@@ -130,6 +141,7 @@ pub fn trace_detection(bytes: &[u8]) {
                 found[0] += 1;
                 found[1] += len;
             }
+            // A zeroing counts as a write of its bytes, as in the reference.
             RequestOp::Write | RequestOp::Zero => {
                 found[2] += 1;
                 found[3] += len;

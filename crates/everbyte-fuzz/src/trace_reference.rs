@@ -70,12 +70,14 @@ impl Tally {
     }
 
     fn object(&mut self, op: char, len: u64, times: u64) {
+        // The first reader skips such objects, and counts nothing of them.
         if len > self.request_max || times == 0 || (len == 0 && op != 'T') {
             return;
         }
         for _ in 0..times {
             match op {
                 'T' => self.add('T', 0),
+                // The first reader requests objects page by page: they have no addresses on a disk.
                 _ => (0..len.div_ceil(4096)).for_each(|k| self.add(op, (len - k * 4096).min(4096))),
             }
         }
@@ -105,6 +107,7 @@ impl Tally {
     fn lcs(&mut self, bytes: &[u8]) -> Option<()> {
         let version = little(bytes.get(8..16)?);
         let has_new_end = bytes.get(8184..8192) == bytes.get(..8);
+        // The magic stands at both ends of the header since version 1.
         if !has_new_end || !(1..=8).contains(&version) {
             return None;
         }
@@ -113,6 +116,7 @@ impl Tally {
             if record.len() < size {
                 return None;
             }
+            // Sizes of objects have 4 bytes in the first two versions, and 8 later.
             let len = if version < 3 { &record[12..16] } else { &record[12..20] };
             let op = match (version, record[if version == 2 { 16 } else { 20 }]) {
                 (1, _) => 'R',
@@ -146,15 +150,19 @@ impl Tally {
             Format::Systor if commas[0] == "Timestamp" || commas.get(2) == Some(&"") => {}
             Format::Systor => self.add(letter(commas.get(2)?)?, of_number(commas.get(5)?)?),
             Format::Disksim => {
+                // Bit 0 of the flags is the direction, so an odd last digit is a read.
                 let flags = words.get(4)?.trim_start_matches("0x");
                 let is_read = "13579bdfBDF".contains(flags.chars().last()?);
                 self.add(if is_read { 'R' } else { 'W' }, of_number(words.get(3)?)? * 512);
             }
             Format::Fiu => {
+                // Names of processes may contain spaces and single letters, so the last letter
+                // counts.
                 let place = words.iter().rposition(|word| ["R", "r", "W", "w"].contains(word))?;
                 self.add(letter(words[place])?, of_number(words[place - 1])? * 512);
             }
             Format::Twitter => {
+                // Keys may contain commas, so fields are counted from the end.
                 let n = commas.len();
                 let len = of_number(commas.get(n.checked_sub(5)?)?)? + of_number(commas[n - 4])?;
                 self.object(key_operation(commas[n - 2])?, len, 1);
@@ -172,6 +180,7 @@ impl Tally {
         let is_it = |wanted: &str| words.get(1) == Some(&wanted) || words.get(2) == Some(&wanted);
         match action {
             _ if words[0] == "fio" && is_it("version") => {}
+            // These lines of fio's log describe files and pauses, and request nothing.
             _ if ["add", "open", "close", "wait"].into_iter().any(is_it) && words.len() < 6 => {}
             Some(&"read") => self.add('R', of_number(words.last()?)?),
             Some(&"write") => self.add('W', of_number(words.last()?)?),
@@ -187,6 +196,7 @@ impl Tally {
         for line in lines {
             let fields: Vec<String> =
                 line.split(',').map(|field| field.trim().to_owned()).collect();
+            // Columns have no fixed order, and a later heading may change it.
             let is_heading = ["key", "op", "size", "op_count", "key_size"]
                 .iter()
                 .all(|name| fields.iter().any(|field| field == name));
@@ -216,6 +226,7 @@ impl Tally {
                 continue;
             }
             let rwbs = *words.get(6)?;
+            // A leading F is a flush before the request. An F alone is a flush.
             let plain = rwbs.strip_prefix('F').unwrap_or(rwbs);
             let op = match plain.chars().next() {
                 Some('R') => 'R',
@@ -260,6 +271,8 @@ impl Tally {
             }
             calls.push((fd?, op, if op == 'F' { 0 } else { of_number(last)? }));
         }
+        // Only files with positioned calls count, and the first such call may follow others of its
+        // file.
         for (fd, op, len) in calls {
             if files.contains(&fd) {
                 self.add(op, len);

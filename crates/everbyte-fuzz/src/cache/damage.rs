@@ -65,8 +65,10 @@ pub(crate) fn apply<'d>(volume: &Volume, all: impl Iterator<Item = &'d Damage>) 
         match *damage {
             Damage::Header { at, flip, sealed } => {
                 let mut header = header(volume);
+                // Any byte of the first 256: settings and their checksum lie there.
                 header[usize::from(at)] ^= flip;
                 put_header(volume, header, sealed);
+                // A flip of nothing is no damage, and must not excuse a refusal.
                 damaged.header |= flip != 0;
             }
             Damage::Settings(setting) => {
@@ -79,6 +81,7 @@ pub(crate) fn apply<'d>(volume: &Volume, all: impl Iterator<Item = &'d Damage>) 
                 put_header(volume, header, sealed);
                 damaged.header = true;
             }
+            // Also marks of pages beyond the backing device: a scan must refuse them.
             Damage::Mark { page, mark } => {
                 put_mark(volume, usize::from(page) % PAGE, mark);
                 damaged.marks = true;
@@ -128,6 +131,7 @@ fn text_len(header: &[u8]) -> usize {
 
 fn put_header(volume: &Volume, mut header: Vec<u8>, sealed: bool) {
     let text = header.get(TEXT_AT..TEXT_AT.saturating_add(text_len(&header)));
+    // A length from earlier damage can exceed the header. Then there is nothing to seal.
     if let (true, Some(text)) = (sealed, text) {
         let sum = crc32c::crc32c(text).to_le_bytes();
         header[16..20].copy_from_slice(&sum);
@@ -139,6 +143,7 @@ fn put_header(volume: &Volume, mut header: Vec<u8>, sealed: bool) {
 fn forge(volume: &Volume, setting: Setting) {
     let mut header = header(volume);
     let text = header.get(TEXT_AT..TEXT_AT.saturating_add(text_len(&header))).unwrap_or(&[]);
+    // Earlier damage may have destroyed the text.
     let Ok(Value::Object(mut settings)) = serde_json::from_slice(text) else { return };
     let page = PAGE as u64;
     let (key, value) = match setting {
@@ -169,6 +174,7 @@ fn forge(volume: &Volume, setting: Setting) {
     };
     settings.insert(key.to_owned(), value);
     let text = serde_json::to_vec(&settings).unwrap();
+    // A header with more bytes cannot exist on a medium.
     if text.len() > PAGE - TEXT_AT {
         return;
     }

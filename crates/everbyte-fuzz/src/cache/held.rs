@@ -38,6 +38,7 @@ impl Held {
             volume.read(page_at(page), &mut own).unwrap();
             backing.read((page * PAGE) as u64, &mut stored).unwrap();
             match mark {
+                // A cache may serve either copy of a clean page, and damage can make them differ.
                 [1] if own != stored => vec![own, stored],
                 [1 | 2] => vec![own],
                 _ => vec![stored],
@@ -50,6 +51,7 @@ impl Held {
     pub(crate) fn fill(&mut self, at: u64, len: u64, byte: u8) {
         for (page, range, _) in parts(at, len as usize) {
             self.pages[page].iter_mut().for_each(|content| content[range.clone()].fill(byte));
+            // Equal alternatives become one again once a write has covered their difference.
             self.pages[page].dedup();
         }
     }
@@ -61,6 +63,7 @@ impl Held {
     pub(crate) fn expect(&self, at: u64, found: &[u8]) {
         for (page, range, from) in parts(at, found.len()) {
             let found = &found[from..from + range.len()];
+            // Page by page: alternatives of different pages may be combined.
             let known = self.pages[page].iter().any(|content| content[range.clone()] == *found);
             assert!(known, "page {page} has bytes that nobody wrote there");
         }

@@ -74,15 +74,18 @@ pub fn cache_volume(bytes: &[u8]) {
     {
         let cache = open(&volume, &backing).expect("a new cache opens");
         steps(&cache, &mut held, &story.before);
+        // Not closed: a flush alone must make the volume complete.
         if story.flushed {
             cache.flush().unwrap();
         }
     }
     let damaged = damage::apply(&volume, story.damage.iter().take(STEPS_MAX));
+    // Read after the damage: from here on the damaged bytes are the truth.
     let found = Held::read(&volume, &backing);
     if story.flushed && !damaged.any() {
         found.expect_within(&held, "a flushed volume");
     }
+    // Before the opening, which may change the volume.
     let seen = inspect(&*volume);
     let cache = match open(&volume, &backing) {
         Ok(cache) => cache,
@@ -106,11 +109,13 @@ fn finish(
     held.expect_served(&cache);
     cache.flush().unwrap();
     drop(cache);
+    // The cache is dropped without a drain, as in a crash after its flush.
     Held::read(volume, backing).expect_within(&held, "a volume after use");
     let cache = open(volume, backing).expect("what opened once opens twice");
     held.expect_served(&cache);
     cache.drain().unwrap();
     assert_eq!(cache.stats().dirty_pages, 0);
+    // Drained, so the backing device alone has everything.
     held.expect_served(&**backing);
 }
 
@@ -118,6 +123,7 @@ fn settings(story: &Story) -> Settings {
     Settings {
         backing: identity(),
         backing_bytes: BACKING_BYTES,
+        // Tiers smaller than the device: short stories must reach evictions.
         dram_bytes: (1 + u64::from(story.dram % 4)) * PAGE as u64,
         scm_bytes: (1 + u64::from(story.scm % 12)) * PAGE as u64,
         mode: Mode::ALL[usize::from(story.mode) % Mode::ALL.len()],
@@ -147,6 +153,7 @@ fn expect_reason(error: &CacheError, damaged: &Damaged) {
         // A page of other bytes under a clean mark.
         CacheError::OtherBytes { .. } => assert!(damaged.pages_at(PAGE as u64), "{text}"),
         CacheError::Scm(DeviceError::Media { offset, .. }) => {
+            // The offset must lie in the damaged part: an error elsewhere would mislead a repair.
             assert!(damaged.pages_at(*offset), "{text} at byte {offset}");
             assert!(text.contains("mark") && text.contains("page"), "{text}");
         }

@@ -37,6 +37,7 @@ impl everbyte_device::Decorator for Volume {
 
 impl AtomicWrites for Volume {
     fn write_atomic(&self, requests: &[WriteRequest<'_>]) -> Result<(), AtomicWriteError> {
+        // Atomic by nature: stories do not crash within a call.
         for request in requests {
             self.0.write(request.offset, request.data, request.fua)?;
         }

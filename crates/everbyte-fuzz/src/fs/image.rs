@@ -102,6 +102,7 @@ fn replace_random(medium: &Mapped, slot: u64) {
         let mut bytes = [0; size_of::<Descriptor>()];
         medium.read(at, &mut bytes);
         let mut descriptor = Descriptor::read_from_bytes(&bytes).unwrap();
+        // An input must have the same meaning in each run, and a random key would change checksums.
         descriptor.log_key = 0x1234_5678_9abc_def0 + slot;
         descriptor.created_s = 1_700_000_000;
         medium.store(at, descriptor.sealed().as_bytes());
@@ -123,6 +124,7 @@ fn add(medium: &Arc<Mapped>, name: &str, slot: u64, index: IndexKind) -> Tree {
     pool.close().unwrap();
     drop(pool);
     replace_random(medium, slot);
+    // Before the first file: the key decides the places of all names.
     fix_hash_key(&**medium, 0..POOL_BLOCKS);
     let pool = open_pool(medium).unwrap();
     let fs = Arc::new(FileSystem::open(&pool, name).unwrap());
@@ -158,6 +160,7 @@ fn make(index: IndexKind) -> Origin {
     let medium = new_medium();
     Pool::format(&*medium, SLOTS, [7; 16]).unwrap();
     add(&medium, "files", 0, index);
+    // Before the second file system: a block that is equal in both images is the first one's.
     let first = image_of(&medium);
     let other = add(&medium, "other", 1, INDEXES[0]);
     let image = image_of(&medium);
@@ -170,6 +173,7 @@ fn make(index: IndexKind) -> Origin {
         let bytes = &image[block_of(*number)];
         bytes == &first[block_of(*number)] && bytes.iter().any(|&byte| byte != 0)
     };
+    // Not the logs: the target of pool images damages them with its own oracle.
     let blocks = (2 + SLOTS..POOL_BLOCKS).filter(|number| !log.contains(number));
     Origin { blocks: blocks.filter(is_of_files).map(BlockNo).collect(), image, other }
 }
@@ -188,6 +192,7 @@ pub fn fs_image(bytes: &[u8]) {
     let Some(story) = crate::story::<Story>(bytes) else { return };
     let origin = &ORIGINS[usize::from(story.origin) % ORIGINS.len()];
     let medium = MEDIUM.with(|medium| Arc::clone(medium.get_or_init(new_medium)));
+    // The whole image, because the last story has left its own.
     medium.store(PoolOffset(0), &origin.image);
     if story.crashed {
         // Opening a pool removes its clean mark.
@@ -197,11 +202,13 @@ pub fn fs_image(bytes: &[u8]) {
         apply(&medium, origin, damage);
     }
     let Ok(pool) = open_pool(&medium) else { return };
+    // Before the use: a change of shared blocks would hide their two owners.
     let Ok(report) = pool.check() else { return };
     let is_shared = report.problems.iter().any(|problem| problem.contains("already"));
     if let Ok(fs) = FileSystem::open(&pool, "files") {
         use_damaged(&Arc::new(fs), &story.steps);
     }
+    // Its findings are free after damage. It must only end.
     drop(pool.check());
     if !is_shared {
         expect_other(&pool, origin);
@@ -215,10 +222,12 @@ fn use_damaged(fs: &Arc<FileSystem<Mapped>>, steps: &[Act]) {
     for act in steps.iter().take(STEPS_MAX) {
         drop(real.try_make(&act.op()).map_err(|error| (error.errno(), error.to_string())));
     }
+    // Operations on damage may have made more of it reachable.
     walk(fs);
     let mut from = Some(0);
     while let Some(table) = from {
         let (_, next) = fs.scrub(table);
+        // Otherwise a loop over the tables of a damaged volume would never end.
         assert!(next.is_none_or(|next| next > table), "a scrub goes back");
         from = next;
     }
@@ -241,6 +250,7 @@ fn apply(medium: &Arc<Mapped>, origin: &Origin, damage: &Damage) {
                 new => (at(word), value(old, new)),
             };
             medium.store_word(word.0, word.1);
+            // Only with a right checksum does the word reach the code behind it.
             if sealed {
                 reseal(&**medium, block(number));
             }

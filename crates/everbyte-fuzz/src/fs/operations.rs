@@ -80,9 +80,11 @@ impl Life {
         let (found, expected) = (self.real.make(op), model.make(op));
         assert_eq!(found, expected, "{op:?}");
         match op {
+            // Nothing older may come back after a sync.
             Op::Sync => self.allowed = vec![model],
             _ => self.allowed.push(model),
         }
+        // A sync of one file rules out trees with its older bytes, and no others.
         if let (Op::SyncFile(path), Ok(())) = (op, found) {
             Model::note_synced(&mut self.allowed, path);
         }
@@ -100,6 +102,7 @@ impl Life {
         let tree = real.tree();
         let left = self.allowed.into_iter().rev().find(|model| model.tree() == tree);
         let left = left.unwrap_or_else(|| panic!("a crash left what never was: {tree:?}"));
+        // Recovery has made this tree durable, so no earlier one may follow.
         let life = Self { real, allowed: vec![left] };
         life.expect_sound();
         life
@@ -112,6 +115,7 @@ impl Life {
         pool.close().expect("a sound pool closes");
         drop(pool);
         let real = Real::open(medium).expect("a sound pool opens");
+        // A close makes everything durable: only the present tree may be found.
         let life = Self { real, allowed: allowed.split_off(allowed.len() - 1) };
         life.expect_sound();
         life

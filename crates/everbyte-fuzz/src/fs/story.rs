@@ -32,6 +32,7 @@ pub(super) struct Place {
 
 impl Place {
     fn offset(self) -> u64 {
+        // From three bytes before the border to four behind it.
         (of(&PLACES, self.border) + u64::from(self.by % 8)).saturating_sub(3)
     }
 }

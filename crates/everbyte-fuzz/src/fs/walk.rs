@@ -13,6 +13,7 @@ const STEPS_MAX: usize = 600;
 pub(super) fn walk<M: Medium>(fs: &FileSystem<M>) -> usize {
     let mut seen = BTreeSet::new();
     let mut rest = vec![fs.root()];
+    // Damaged directories may form cycles, so each inode is inspected once.
     while let Some(inode) = rest.pop().filter(|_| seen.len() < STEPS_MAX) {
         if seen.insert(inode) {
             drop(look(fs, inode, &mut rest).map_err(|error| error.to_string()));
@@ -34,6 +35,7 @@ fn look<M: Medium>(
         FileType::Regular => {
             let mut bytes = vec![0; 16 << 10];
             for offset in [0, 65_536, attr.size.saturating_sub(9)] {
+                // The beginning, the middle and the end take different paths through an index.
                 drop(fs.read(inode, offset, &mut bytes));
             }
             fs.seek(inode, 0, Seek::Hole)?;
@@ -45,6 +47,7 @@ fn look<M: Medium>(
             for _ in 0..STEPS_MAX {
                 let entries = fs.list(inode, place)?;
                 let Some(last) = entries.last() else { break };
+                // A listing that goes back would never end for its caller.
                 assert!(last.next > place, "a listing of {inode} goes back");
                 place = last.next;
                 rest.extend(entries.iter().map(|entry| entry.inode));

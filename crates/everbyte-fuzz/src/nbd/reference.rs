@@ -89,6 +89,7 @@ impl<'a> Reference<'a> {
 
     fn talk(&mut self) -> Option<()> {
         let flags = self.input.u32()?;
+        // Two flags were offered. Any other one ends the connection.
         if flags > 3 {
             return None;
         }
@@ -107,6 +108,7 @@ impl<'a> Reference<'a> {
                 Some(Next::Option) => {}
                 Some(Next::End) => return None,
                 Some(Next::Requests { status }) => break status,
+                // A refusal does not end the handshake.
                 None => self.said.push(Said::OptionError { option }),
             }
         };
@@ -123,6 +125,7 @@ impl<'a> Reference<'a> {
     fn option(&mut self, option: u32, data: &[u8]) -> Option<Next> {
         match option {
             EXPORT_NAME => {
+                // The option has no error reply.
                 if !has_export(data) {
                     return Some(Next::End);
                 }
@@ -204,11 +207,14 @@ impl<'a> Reference<'a> {
         if command == DISC {
             return None;
         }
+        // Answered before its payload, which the server does not receive.
         if command == WRITE && len > PAYLOAD_MAX {
             self.said.push(Said::Failed { cookie });
             return None;
         }
+        // A write that is cut short is not executed and not answered.
         let payload = if command == WRITE { self.input.bytes(len as usize)? } else { &[] };
+        // FUA is offered, so every command may carry it.
         let allowed = FLAG_FUA
             | match command {
                 READ if self.structured => FLAG_DF,
@@ -246,6 +252,7 @@ impl<'a> Reference<'a> {
         let size_bytes = device.geometry().size_bytes;
         let wide = u64::from(len);
         let fits = offset.checked_add(wide).is_some_and(|end| end <= size_bytes);
+        // A flush has no range, whatever its fields contain.
         if command != FLUSH && !fits {
             return Said::Failed { cookie };
         }
@@ -255,6 +262,7 @@ impl<'a> Reference<'a> {
                 let mut data = vec![0; len as usize];
                 device.read(offset, &mut data).unwrap();
                 return match len {
+                    // A chunk of data must not be empty.
                     0 => Said::Done { cookie },
                     _ => Said::Data { cookie, offset, data },
                 };
@@ -266,6 +274,7 @@ impl<'a> Reference<'a> {
                     Err(_) => Said::Failed { cookie },
                 };
             }
+            // Durability does not show in the contents of a device in DRAM.
             WRITE => device.write(offset, payload, Fua::No),
             TRIM => device.discard(offset, wide, Fua::No),
             WRITE_ZEROES => device.write_zeroes(offset, wide, hole, false, Fua::No),

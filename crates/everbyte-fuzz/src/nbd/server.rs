@@ -116,11 +116,13 @@ struct Conversation {
 pub fn nbd_server(bytes: &[u8]) {
     let Some(conversation) = crate::story::<Conversation>(bytes) else { return };
     let mut said = conversation.said();
+    // Both readers get the cut bytes, so a cut within a message is a case as well.
     said.truncate(SAID_MAX);
     let (near, far) = peer_saying(&said);
     let device = MemoryDevice::new(DEVICE_BYTES);
     let twin = MemoryDevice::new(DEVICE_BYTES);
     device.set_read_only(conversation.read_only);
+    // A device of its own: the reference must not see the server's effects.
     twin.set_read_only(conversation.read_only);
     let shared = Arc::new(Observed { device, far, heard: Mutex::default() });
     let exports = OneExport(Arc::clone(&shared));
@@ -140,6 +142,7 @@ pub fn nbd_server(bytes: &[u8]) {
 impl Conversation {
     fn said(&self) -> Vec<u8> {
         let mut said = Message::default();
+        // Four legal combinations of flags, and an illegal one.
         said.u32(u32::from(self.flags % 5));
         for option in &self.options {
             option.say(&mut said);
@@ -199,6 +202,7 @@ impl HandshakeOption {
                 return;
             }
         };
+        // A wrong length shifts all later messages, as a hostile client would.
         let len = (data.0.len() as u32).wrapping_add_signed(more);
         said.u64(OPTION_MAGIC).u32(option).u32(len).bytes(&data.0);
     }
@@ -246,6 +250,7 @@ fn check_answers(heard: &[u8], structured: bool, expected: &[Said]) {
     let mut left = requests;
     while !left.is_empty() {
         let mut rest = heard;
+        // Each attempt starts at the same byte. Only the matching one advances the stream.
         let found = left.iter().position(|said| {
             rest = heard;
             reply(&mut rest, structured, said) == Some(true)
@@ -260,6 +265,7 @@ fn check_answers(heard: &[u8], structured: bool, expected: &[Said]) {
 fn option_reply(heard: &mut Fields<'_>, said: &Said) -> Option<bool> {
     let magic = heard.u64()?;
     let (option, kind) = (heard.u32()?, heard.u32()?);
+    // Texts and data of options are the server's choice.
     heard.counted()?;
     let as_said = match *said {
         Said::Option { option: asked, kind: wanted } => asked == option && wanted == kind,
@@ -301,6 +307,7 @@ fn reply(heard: &mut Fields<'_>, structured: bool, said: &Said) -> Option<bool> 
                 }
                 _ => false,
             };
+            // This server sends each reply in one chunk, so each chunk is the last.
             Some(flags == 1 && as_said)
         }
         _ => Some(false),
@@ -308,6 +315,7 @@ fn reply(heard: &mut Fields<'_>, structured: bool, said: &Said) -> Option<bool> 
 }
 
 fn status(payload: &mut Fields<'_>) -> Option<Vec<Extent>> {
+    // The number of the context is the server's choice.
     payload.u32()?;
     let mut extents = Vec::new();
     while !payload.0.is_empty() {
@@ -363,6 +371,7 @@ impl Transport for Observed {
         socket: BorrowedFd<'_>,
     ) -> Result<(), SendError> {
         self.listen();
+        // A larger read would let a client demand any amount of memory.
         assert!(len <= PAYLOAD_MAX as usize, "more is to be sent than may be asked for");
         everbyte_device::send(&self.device, (offset, len), prefix, socket)
     }

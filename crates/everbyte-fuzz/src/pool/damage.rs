@@ -145,6 +145,8 @@ pub(crate) fn apply<'d, M: Medium>(medium: &M, damage: impl Iterator<Item = &'d 
     let mut extent = Extent::default();
     for damage in damage {
         extent.any = true;
+        // Judged before the damage is made: it may destroy the descriptor that tells the place of
+        // the log.
         extent.past |= image.is_past(damage);
         image.apply(damage);
     }
@@ -221,6 +223,7 @@ impl<M: Medium> Image<'_, M> {
                 let block = PoolOffset(u64::from(at) % self.medium.len()).block().0;
                 let in_log = |log: Log| (log.start.block().0..log.end.block().0).contains(&block);
                 let slots = 0..super::origin::SLOTS as u8;
+                // Superblocks and headers state completed epochs and places of logs.
                 block < 2 + super::origin::SLOTS
                     || slots.filter_map(|slot| self.log(slot)).any(in_log)
             }
@@ -298,6 +301,7 @@ impl<M: Medium> Image<'_, M> {
         let mut nodes = vec![];
         let mut level = vec![root.block];
         for height in (0..=root.flags.height.clamp(1, 3)).rev() {
+            // Entries may be damaged already and lead out of the pool.
             level.retain(|block| block.0 < self.blocks);
             if height == 0 {
                 break;
@@ -305,6 +309,7 @@ impl<M: Medium> Image<'_, M> {
             nodes.extend(&level);
             let words = level.iter().flat_map(|node| (0..512).map(|i| node.offset().plus(i * 8)));
             let entries = words.filter_map(|at| Entry::decode(self.medium.load_word(at)).ok()?);
+            // Bounded, because damaged nodes may name each other.
             level = entries.map(|entry| entry.block).take(8).collect();
         }
         nodes
@@ -313,6 +318,7 @@ impl<M: Medium> Image<'_, M> {
     /// Returns the log of the volume in `slot`, if its descriptor can be true.
     fn log(&self, slot: u8) -> Option<Log> {
         let descriptor: Descriptor = self.read(header(slot).plus(DESCRIPTOR_AT[0]));
+        // The descriptor may be damaged already, so its log may lie anywhere.
         let end = descriptor.log_start.checked_add(descriptor.log_blocks())?;
         let fits = descriptor.half_blocks > 0 && descriptor.lanes > 0 && end <= self.blocks;
         fits.then(|| Log {
@@ -335,6 +341,7 @@ impl<M: Medium> Image<'_, M> {
         let mut position = 0;
         while position + LINE_U64 <= half_bytes {
             let record: RecordHeader = self.read(start.plus(position));
+            // Later records cannot be found: each one begins at the end of the record before.
             if record.known_kind().is_none() || record.crc != record.expected_crc() {
                 break;
             }
@@ -348,7 +355,9 @@ impl<M: Medium> Image<'_, M> {
         let Some(log) = self.log(slot) else { return };
         let completed = self.medium.load_word(header(slot).plus(COMPLETED_A_AT));
         let completed = decode_word(completed).unwrap_or(0);
+        // Recovery reads epochs c+1 and c+2. The others must be ignored.
         let epoch = completed + u64::from(forged.epoch_ahead % 4);
+        // Epochs take the two halves in turn.
         let half = log.start.plus(epoch % 2 * log.half_bytes);
         let records = self.records_from(half, log.half_bytes);
         let last = records.last().map(|&at| {
@@ -362,6 +371,7 @@ impl<M: Medium> Image<'_, M> {
         let target = self.target(forged.target);
         let old = forged.old.of(self.word_at(target));
         let kind = u16::from(forged.kind % 3) + 1;
+        // A record of lines has the count of its mask `old`.
         let count = if kind == 1 { u32::from(forged.items) + 1 } else { old.count_ones() };
         let seq = seq.wrapping_add(forged.seq_ahead.into());
         let mut record = RecordHeader {
@@ -414,6 +424,7 @@ impl<M: Medium> Image<'_, M> {
         let superblock: Superblock = self.read(SUPERBLOCK_COPIES[0]);
         let start = superblock.saved_start;
         let len = superblock.saved_bytes;
+        // Without a saved state, or with damaged numbers, there is nothing to change.
         if start == 0 || start >= self.blocks || len == 0 || len > BLOCK_U64 {
             return;
         }
@@ -449,6 +460,7 @@ fn header(slot: u8) -> PoolOffset {
 
 fn changed_word(old: u64, change: Change, sealed: bool) -> u64 {
     const VALUE: u64 = (1 << 48) - 1;
+    // A right check value hides the change from the word's own check.
     if sealed { encode_word(change.of(old & VALUE) & VALUE) } else { change.of(old) }
 }
 

@@ -32,6 +32,7 @@ impl Place {
         let block = block_numbers().nth((u64::from(self.block) % blocks) as usize).unwrap();
         let end = RUNS.iter().find(|run| run.contains(&block)).unwrap().end * BLOCK_U64;
         let offset = block * BLOCK_U64 + u64::from(self.start) % BLOCK_U64;
+        // The model knows only the runs, so a range must not leave its run.
         (offset, (1 + u64::from(self.len) % WRITE_MAX).min(end - offset))
     }
 }
@@ -101,6 +102,7 @@ impl Life {
         assert!(life.volumes.keys().eq(known.keys()), "volumes came or went");
         for (name, expected) in known {
             let found = &life.known[&name].now;
+            // An empty list means that any content is allowed, after writes of several commits.
             let allowed = expected.durable.is_empty() || expected.durable.contains(found);
             assert!(allowed, "{name}: {}", difference(found, &expected.durable[0]));
         }
@@ -166,6 +168,7 @@ impl Life {
     fn step(&mut self, step: &Step) {
         let count = self.volumes.len().max(1);
         let name = self.volumes.keys().nth(usize::from(step.volume) % count).cloned();
+        // Before the step: a checkpoint within it makes other volumes' contents durable.
         let before = self.completed_epochs();
         self.act(step, name.clone());
         // A request that finds no block completes the epochs of other volumes.
@@ -226,6 +229,7 @@ impl Life {
                 self.volumes.insert(name.to_owned(), volume);
                 self.known.insert(name.to_owned(), Known::durable(Content::new(size_bytes)));
             }
+            // The pool is nearly full, and the size comes from the input. Both refusals are right.
             Err(PoolError::NoSpace { .. } | PoolError::Invalid(_)) => {}
             Err(error) => assert!(!self.sound, "a volume cannot be made: {error}"),
         }
@@ -300,11 +304,13 @@ impl Actor<'_> {
         offset: u64,
         data: &[u8],
     ) {
+        // If a checkpoint came during the change, a crash leaves the change or the state before it.
         let before = advanced.then(|| self.known.now.clone());
         let fua = fua && done.is_ok();
         match done {
             Ok(()) => self.known.now.put(offset, data),
             Err(DeviceError::OutOfRange { .. } | DeviceError::NotFast) => {}
+            // One commit is atomic, so a change without space has done nothing.
             Err(DeviceError::NoSpace { .. }) if whole => {}
             Err(DeviceError::NoSpace { .. }) => return self.look_again(),
             Err(error) => assert!(!self.sound, "a sound volume refused a change: {error}"),
@@ -313,8 +319,10 @@ impl Actor<'_> {
             // The epoch of a durable change was completed, or everything was durable already.
             Some(_) if fua => self.known.settle(),
             Some(before) if whole => self.known.durable = vec![before, self.known.now.clone()],
+            // Several commits around a checkpoint: any part of them may be durable.
             Some(_) => self.known.durable.clear(),
             None if fua => {
+                // A durable write survives a crash with any of the earlier contents.
                 for durable in &mut self.known.durable {
                     durable.put(offset, data);
                 }
@@ -344,6 +352,7 @@ impl Actor<'_> {
                 Err(error) => assert!(!self.sound, "a sound volume refused a batch: {error}"),
             }
         }
+        // Each write of a batch is atomic by itself, so a crash can leave any of them.
         self.known.durable.clear();
     }
 
@@ -385,6 +394,7 @@ impl Actor<'_> {
                 self.known.settle();
             }
             Err(PoolError::Invalid(_)) => {}
+            // The attempt may have completed an epoch to find space.
             Err(PoolError::NoSpace { .. }) => self.known.durable.clear(),
             Err(error) => assert!(!self.sound, "a sound volume cannot be resized: {error}"),
         }
@@ -401,6 +411,7 @@ fn has_its_checksums(pool: &Arc<Pool<Mapped>>) -> bool {
     let volumes = pool.volumes().into_iter();
     let opened =
         volumes.filter_map(|volume| BlockVolume::open_as(pool, volume.name(), volume.kind()).ok());
+    // Volumes without checksums have nothing to compare.
     let mut checked = opened.filter(|volume| volume.checksum() == Checksum::Crc32c);
     checked.all(|volume| {
         let mut next = Some(0);

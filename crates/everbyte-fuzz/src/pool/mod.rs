@@ -67,6 +67,7 @@ pub fn pool_image(bytes: &[u8]) {
 fn play(medium: &Arc<Mapped>, story: &Story) {
     let origin: &Origin = &ORIGINS[usize::from(story.origin) % ORIGINS.len()];
     medium.store(PoolOffset(0), &origin.image);
+    // Stories share the origin, and each changes its own copy.
     let mut known = origin.known.clone();
     if !story.before.is_empty() {
         let pool = open(medium).expect("a sound image opens");
@@ -75,16 +76,20 @@ fn play(medium: &Arc<Mapped>, story: &Story) {
         life.steps(story.before.iter().take(STEPS_MAX));
         known = life.end(story.closed);
     }
+    // After the pool is dropped, as damage meets a medium at rest.
     let damaged = damage::apply(&**medium, story.damage.iter().take(STEPS_MAX));
     let opened = open(medium);
     let pool = match opened {
         Ok(pool) => pool,
         Err(error) => {
+            // With damage a refusal is always allowed.
             assert!(damaged.any, "a sound image does not open: {error}");
             return;
         }
     };
     let pool = if story.recovered_twice && !damaged.past {
+        // Recovery must be idempotent: it may crash after its last step (docs/crash-model.md,
+        // Recovery).
         let first = settled_bytes(medium);
         drop(pool);
         let pool = open(medium).expect("what opened once opens twice");
@@ -99,6 +104,7 @@ fn play(medium: &Arc<Mapped>, story: &Story) {
         life.expect_clean();
     }
     life.steps(story.after.iter().take(STEPS_MAX));
+    // Forged records of epochs to come can change what a second opening recovers.
     let trusted = life.is_sound() && !damaged.past;
     let known = life.end(story.closed_after);
     drop(pool);
@@ -108,6 +114,7 @@ fn play(medium: &Arc<Mapped>, story: &Story) {
             life.expect_clean();
             drop(life.end(true));
         }
+        // Nothing is promised any more. It must still neither panic nor loop.
         Ok(pool) => drop(Life::stranger(&pool, true).end(true)),
         Err(error) => assert!(!trusted, "a pool that was sound does not open again: {error}"),
     }
@@ -117,6 +124,7 @@ fn open(medium: &Arc<Mapped>) -> Result<Arc<Pool<Mapped>>, PoolError> {
     let options = OpenOptions { capacity_blocks: POOL_BLOCKS };
     let opened = Pool::open(Arc::clone(medium), kinds(), &options).map(Arc::new);
     match &opened {
+        // Reports and errors are formatted, because they show numbers from the image.
         Ok(pool) => drop(format!("{:?}", pool.info())),
         Err(error) => drop(error.to_string()),
     }
@@ -131,6 +139,7 @@ fn settled_bytes(medium: &Mapped) -> Vec<u8> {
     let (superblocks, rest) = bytes.split_at_mut(2 * BLOCK_U64 as usize);
     superblocks.fill(0);
     for header in rest.chunks_mut(BLOCK_U64 as usize).take(origin::SLOTS as usize) {
+        // The two places of the completed epoch: each recovery advances it.
         header[64..72].fill(0);
         header[128..136].fill(0);
     }

@@ -50,6 +50,7 @@ impl Content {
                 block_numbers().position(|number| number == at / BLOCK_U64).expect("not in a run");
             let start = (at % BLOCK_U64) as usize;
             let len = rest.len().min(4096 - start);
+            // Copies share blocks until one of them is written: stories keep many contents.
             let block = Arc::make_mut(&mut self.blocks[index]);
             block[start..start + len].copy_from_slice(&rest[..len]);
             rest = &rest[len..];
@@ -61,6 +62,8 @@ impl Content {
     pub(crate) fn resize(&mut self, size_bytes: u64) {
         for (block, number) in self.blocks.iter_mut().zip(block_numbers()) {
             let kept = size_bytes.saturating_sub(number * BLOCK_U64) as usize;
+            // Bytes beyond the end are zero, so a later growth shows zeroes. An unchanged block
+            // stays shared.
             if kept < 4096 && block[kept..].iter().any(|&byte| byte != 0) {
                 Arc::make_mut(block)[kept..].fill(0);
             }

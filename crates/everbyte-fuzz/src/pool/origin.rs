@@ -84,6 +84,7 @@ fn make(left: Left) -> Origin {
         volumes.push(volume);
     }
     volumes.iter().for_each(|volume| leave(volume, left));
+    // The others are read as a crash leaves them: with their records and without the clean mark.
     if matches!(left, Left::Closed | Left::Empty) {
         pool.close().unwrap();
     }
@@ -116,6 +117,7 @@ fn fill(volume: &BlockVolume<Mapped>, content: &mut Content) {
         volume.write(offset, &data, Fua::No).unwrap();
         content.put(offset, &data);
     }
+    // An entry with reserved zeroes is a state of its own (docs/crash-model.md, Writing).
     let hole = everbyte_device::Hole::Forbidden;
     volume.write_zeroes(4 * 4096, 4096, hole, false, Fua::No).unwrap();
     volume.flush().unwrap();
@@ -135,6 +137,7 @@ fn leave(volume: &BlockVolume<Mapped>, left: Left) {
         Left::Sealed => {
             change(0xA2);
             let inner = volume.volume();
+            // Sealed and never completed: then recovery undoes two epochs, the later one first.
             let guard = inner.lock_checkpoint();
             let pending = inner.begin_checkpoint(&guard).unwrap();
             change(0xA3);
