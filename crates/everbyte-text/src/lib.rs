@@ -31,7 +31,7 @@ pub fn escaped_lines(text: &str) -> Cow<'_, str> {
 pub fn escaped_bytes(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
-        // The escapes have only printable ASCII, so escaped output stays as it is.
+        // Chunks have whole characters, so no escape depends on the bytes around it.
         out.push_str(&escaped(chunk.valid()));
         for byte in chunk.invalid() {
             let _cannot_fail = write!(out, "\\x{byte:02x}");
