@@ -11,7 +11,7 @@ pub(crate) const SAID_MAX: usize = 32 << 10;
 /// Requested size of a socket's buffer.
 const BUFFER_LEN: usize = 1 << 20;
 
-/// Makes a peer that has sent `bytes` and sends no more, and the socket that receives them.
+/// Makes a peer and the receiving socket. The peer has sent `bytes`, and sends no more.
 pub(crate) fn peer_saying(bytes: &[u8]) -> (UnixStream, UnixStream) {
     let (near, mut far) = UnixStream::pair().unwrap();
     // One thread plays both sides. A full buffer would block it forever.

@@ -1,6 +1,6 @@
 //! Tables of swap volumes, damaged with knowledge of the format.
 //!
-//! Oracle: no panic. A volume that opens has possible runs. In a pool that `check` calls clean, it
+//! Oracle: no panic. If a volume opens, its runs are possible. If `check` calls the pool clean, it
 //! has each run once, shrinks and grows, and is clean afterwards. A refusal names the table or its
 //! root. Another swap volume in the pool is unchanged. Without damage everything is unchanged.
 
@@ -38,7 +38,7 @@ enum Damage {
     Word { place: u16, word: u64 },
     /// The root names another block.
     Root { block: u64 },
-    /// The root names nothing, or a value that is not an entry.
+    /// The root names nothing, or holds an invalid entry.
     RootWord(u64),
 }
 

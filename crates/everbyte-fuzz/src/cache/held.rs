@@ -56,10 +56,10 @@ impl Held {
         }
     }
 
-    /// Asserts that each page part of `found`, read at `at`, is one of that page's contents.
+    /// Compares `found`, read at `at`, with the possible contents of each of its pages.
     ///
     /// # Panics
-    /// If not.
+    /// If a page has other bytes.
     pub(crate) fn expect(&self, at: u64, found: &[u8]) {
         for (page, range, from) in parts(at, found.len()) {
             let found = &found[from..from + range.len()];
@@ -69,17 +69,17 @@ impl Held {
         }
     }
 
-    /// Asserts that `device` serves possible contents of the pages.
+    /// Compares the bytes served by `device` with the possible contents of the pages.
     ///
     /// # Panics
-    /// If not.
+    /// If a page has other bytes.
     pub(crate) fn expect_served(&self, device: &dyn BlockDevice) {
         let mut found = vec![0; BACKING_BYTES as usize];
         device.read(0, &mut found).unwrap();
         self.expect(0, &found);
     }
 
-    /// Asserts that `other` allows every content allowed here.
+    /// Asserts: `other` allows every content allowed here.
     ///
     /// # Panics
     /// If not.

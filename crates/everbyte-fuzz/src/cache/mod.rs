@@ -2,8 +2,8 @@
 //! opened and used again.
 //!
 //! Oracle. Never a panic. The table in `docs/format.md` alone gives the contents of a volume from
-//! its bytes: a page with a dirty mark has the volume's bytes, one with a clean mark the volume's
-//! or the backing device's, any other the backing device's. An open cache serves and writes back
+//! its bytes. A page with a dirty mark has the volume's bytes. A page with a clean mark has the
+//! volume's or the backing device's. Any other page has the backing device's. An open cache serves and writes back
 //! only these. Without damage a volume opens, and after a flush it holds all writes. With damage it
 //! may be refused, by an error that names the damage and its place.
 

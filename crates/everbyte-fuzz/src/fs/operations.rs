@@ -1,9 +1,9 @@
 //! Operations on a file system and on a plain model of it, with crashes and reopenings.
 //!
-//! Oracle. Every answer is the model's, error number for error number. After a crash, which loses
-//! any unflushed or unfenced lines, the tree is one of the model's since the last sync, or since
-//! the last change of a file with its own sync. `check` finds nothing, and the story continues from
-//! that tree.
+//! Oracle. Every answer is the model's, error number for error number. A crash loses any
+//! unflushed or unfenced lines. After it the tree is one of the model's since the last sync, or
+//! since the last change of a file with its own sync. `check` finds nothing, and the story
+//! continues from this tree.
 
 use std::sync::Arc;
 

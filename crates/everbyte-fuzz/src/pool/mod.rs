@@ -1,8 +1,8 @@
 //! Pool images: a small pool is written to, crashes or is closed, is damaged, and is opened again.
 //!
 //! Oracle. Never a panic. Without damage: the image opens, is clean, and holds contents that
-//! `docs/semantics.md` allows after a crash. With damage: opening may fail. But a pool that opens
-//! and that `check` calls clean is sound, if its data match their checksums. From then on every
+//! `docs/semantics.md` allows after a crash. With damage: opening may fail. But if a pool opens,
+//! `check` calls it clean and its data match their checksums, the pool is sound. From then on every
 //! byte reads as before or as written since, and `check` stays clean. Unless the damage changed its
 //! history, this holds across a second opening, too, and a recovery that crashed and ran again has
 //! the result of the first one.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use everbyte_media::BLOCK_U64;
 
-/// Runs of blocks that stories touch: the beginning, the seam between two lowest nodes of the
+/// Runs of blocks touched by stories: the beginning, the seam between two lowest nodes of the
 /// radix tree, and the end of the larger volume.
 pub(crate) const RUNS: [Range<u64>; 3] = [0..6, 510..514, 766..769];
 
@@ -28,13 +28,13 @@ pub(crate) fn block_numbers() -> impl Iterator<Item = u64> {
 }
 
 impl Content {
-    /// Makes a volume of `size_bytes` that reads as zeroes.
+    /// Makes a volume of `size_bytes`. It reads as zeroes.
     pub(crate) fn new(size_bytes: u64) -> Self {
         let zeroes = Arc::new(ZEROES);
         Self { size_bytes, blocks: block_numbers().map(|_| Arc::clone(&zeroes)).collect() }
     }
 
-    /// Returns the bytes of `block` that lie in the volume.
+    /// Returns the bytes of `block` within the volume.
     pub(crate) fn block(&self, block: u64) -> &[u8] {
         let index = block_numbers().position(|number| number == block).unwrap();
         let len = self.size_bytes.saturating_sub(block * BLOCK_U64).min(BLOCK_U64);

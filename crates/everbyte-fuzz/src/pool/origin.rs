@@ -1,4 +1,4 @@
-//! The images that stories begin with, each made once with the real program.
+//! The images at the beginning of stories, each made once with the real program.
 //!
 //! All of them hold the same two volumes with the same content: `a` with a map of two levels, `b`
 //! with a map of one. They differ in the state they were left in. Constants replace
@@ -28,7 +28,7 @@ pub(crate) struct Origin {
     pub(crate) known: BTreeMap<String, Known>,
 }
 
-/// The state in which an origin was left.
+/// The state of an origin at its end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Left {
     Closed,
@@ -123,7 +123,7 @@ fn fill(volume: &BlockVolume<Mapped>, content: &mut Content) {
     volume.flush().unwrap();
 }
 
-/// Makes writes that a crash undoes.
+/// Makes writes without durability: a crash undoes them.
 fn leave(volume: &BlockVolume<Mapped>, left: Left) {
     let change = |byte: u8| {
         volume.write(10, &[byte; 100], Fua::No).unwrap();
