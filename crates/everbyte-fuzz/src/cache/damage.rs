@@ -65,7 +65,7 @@ pub(crate) fn apply<'d>(volume: &Volume, all: impl Iterator<Item = &'d Damage>) 
         match *damage {
             Damage::Header { at, flip, sealed } => {
                 let mut header = header(volume);
-                // Any byte of the first 256: settings and their checksum lie there.
+                // One of the first 256 bytes: the magic, the checksum and most settings lie there.
                 header[usize::from(at)] ^= flip;
                 put_header(volume, header, sealed);
                 // A flip of nothing is no damage, and must not excuse a refusal.
