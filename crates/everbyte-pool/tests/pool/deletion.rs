@@ -7,8 +7,8 @@ use everbyte_crash::{Closures, Crash, Log, SimMedium};
 use everbyte_media::{BLOCK_U64, BlockNo, Medium, PoolOffset};
 use everbyte_pool::{BlockRun, DeletedVolume, NewRoot, Pool, VolumeSpec, repair};
 
+use crate::runs::few;
 use crate::shelf::{Contents, PLACES, RUN_BLOCKS, SHELF, Shelf, Thing, kinds, open_pool};
-use crate::things::few;
 
 const BLOCKS: u64 = 64;
 const RUN: u64 = RUN_BLOCKS * BLOCK_U64;

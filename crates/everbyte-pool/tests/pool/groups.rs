@@ -7,8 +7,8 @@ use everbyte_crash::{Closures, Log, Plan, SimMedium};
 use everbyte_media::{BLOCK_U64, MediaError, Medium, PoolOffset};
 use everbyte_pool::{BatchOutcome, PlanConstraints, WriteError};
 
+use crate::runs::{few, sound};
 use crate::shelf::{Contents, Shelf, ShelfError, contents_on, open_pool};
-use crate::things::{few, sound};
 
 const BLOCKS: u64 = 96;
 const RUN: u64 = 1 << 14;

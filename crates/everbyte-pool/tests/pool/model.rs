@@ -9,8 +9,8 @@ use everbyte_media::BLOCK_U64;
 use everbyte_pool::{Batch, PlanConstraints};
 use proptest::prelude::*;
 
+use crate::runs::sound;
 use crate::shelf::{Contents, Shelf, ShelfError, open_pool};
-use crate::things::sound;
 
 const BLOCKS: u64 = 64;
 /// Used places: few, so that things collide, in different lines of words.

@@ -12,8 +12,8 @@ use everbyte_pool::{NewRoot, Pool, PoolError, Volume, VolumeSpec, WriteError};
 use everbyte_testkit::crash_seed;
 use zerocopy::IntoBytes;
 
+use crate::runs::{few, sound};
 use crate::shelf::{Contents, SHELF, Shelf, ShelfError, contents_on, open_pool};
-use crate::things::{few, sound};
 
 const BLOCKS: u64 = 96;
 /// A block without an owner.

@@ -13,9 +13,9 @@ use everbyte_pool::format::{
 use everbyte_pool::{NewRoot, Pool, PoolError, Users, VolumeSpec, WriteError};
 use zerocopy::FromBytes;
 
+use crate::runs::few;
 use crate::shelf::{SHELF, Shelf, open_pool};
 use crate::superblock::superblock;
-use crate::things::few;
 use crate::{TABLE_BLOCKS, TOY, pool_with_volume, set};
 
 const BLOCKS: u64 = 96;
