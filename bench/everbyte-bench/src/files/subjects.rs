@@ -45,7 +45,7 @@ const FLOOR_BYTES: usize = 64;
 enum Capability {
     /// Requests to a device: reads, and for the floor a durable line for a change of metadata.
     Block(Box<dyn Subject>),
-    Library(Files<Library>),
+    Library(Box<Files<Library>>),
     Directory(Files<Directory>),
 }
 
@@ -153,7 +153,7 @@ pub(super) fn all(settings: &Settings) -> Result<All> {
     let files = Files::new(library, library_counts, shape)?;
     let mut subjects: Vec<NamedSubject> = [
         (FLOOR, Capability::Block(Box::new(Floor::new(folder, bytes)?))),
-        (LIBRARY, Capability::Library(files)),
+        (LIBRARY, Capability::Library(Box::new(files))),
         (VOLUME, Capability::Block(Box::new(volume))),
     ]
     .map(|(name, capability)| NamedSubject { name, capability })

@@ -115,21 +115,20 @@ impl Suite for IndexArgs {
     }
 
     fn measure(settings: &Run<Self>) -> Result<Findings> {
-        let parts: [(Part, fn(&Run<Self>) -> Result<_>); 4] = [
-            (Part::Workloads, series::workloads),
-            (Part::Nodes, series::nodes),
-            (Part::Misses, misses::run),
-            (Part::Directories, series::directories),
-        ];
-        let mut parts = parts.to_vec();
-        parts.retain(|(part, _)| !settings.own.skip.contains(part));
+        let mut parts = vec![Part::Workloads, Part::Nodes, Part::Misses, Part::Directories];
+        parts.retain(|part| !settings.own.skip.contains(part));
         // A full directory ends the run before a measurement of hours.
-        if parts.iter().any(|&(part, _)| part == Part::Directories) {
+        if parts.contains(&Part::Directories) {
             settings.own.directories.iter().try_for_each(Place::check)?;
         }
         let mut rows = Vec::new();
-        for (_, part) in parts {
-            rows.extend(part(settings)?);
+        for part in parts {
+            rows.extend(match part {
+                Part::Workloads => series::workloads(settings)?,
+                Part::Nodes => series::nodes(settings)?,
+                Part::Misses => misses::run(settings)?,
+                Part::Directories => series::directories(settings)?,
+            });
         }
         let medium = format!(
             "memory of this process, with flushes; files in memory have huge pages: {}",

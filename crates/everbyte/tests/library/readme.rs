@@ -1,21 +1,23 @@
 //! The program of the README: it compiles, runs, and is the same text.
 
+use std::path::Path;
+
 use super::Place;
 
 #[test]
 fn readme_program_runs() -> Result<(), everbyte::Error> {
     let place = Place::new();
-    let path = &place.path;
+    let path: &Path = &place.path;
     // begin
     use everbyte::{BlockDevice, Pool};
 
-    let pool = Pool::create(&path, 64 << 20)?;
+    let pool = Pool::create(path, 64 << 20)?;
     let disk = pool.create_block("disk", 1 << 30)?; // thin provisioning
     disk.write_at(4096, b"hello")?;
     disk.flush()?; // durable
     drop((disk, pool)); // dropping the last handle closes the pool
     let mut bytes = [0; 5];
-    Pool::open(&path)?.open_block("disk")?.read_at(4096, &mut bytes)?;
+    Pool::open(path)?.open_block("disk")?.read_at(4096, &mut bytes)?;
     assert_eq!(&bytes, b"hello");
     // end
     Ok(())

@@ -12,7 +12,7 @@ pub(super) fn participles(text: &str) -> Vec<String> {
         matches!(item, Item::Enum(_) | Item::Struct(_) | Item::Trait(_) | Item::Type(_))
     };
     let types = parsed.items.iter().filter(is_type);
-    types.filter_map(modules::name).filter(|name| is_participle(name)).collect()
+    types.filter_map(modules::name).filter(is_participle).collect()
 }
 
 fn is_participle(name: &String) -> bool {
