@@ -74,6 +74,7 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Script(answers) => {
+                // A missing answer means content 0, so zeroes at the end carry no decision.
                 let needed = answers.iter().rposition(|&answer| answer != 0).map_or(0, |i| i + 1);
                 f.write_str("c")?;
                 for (i, answer) in answers[..needed].iter().enumerate() {
@@ -205,18 +206,23 @@ impl DecisionTrace {
     pub(crate) fn choose(&mut self, line: u64, of: usize, all: usize, thinned: bool) -> usize {
         let at = PoolOffset(line * LINE_U64);
         let wanted = match &self.plan {
+            // Answers are in the order of questions: the same recovery asks in the same order.
             Plan::Script(answers) => {
                 answers.get(self.made.len()).map_or(0, |&answer| answer as usize)
             }
             Plan::Lines(lines) => match lines.but.get(&at) {
                 None => all * usize::from(lines.persisted),
                 Some(answers) => {
+                    // Recovery may read a line in parts, and each part asks again about the
+                    // remaining contents.
                     let asked = self.made.iter().filter(|choice| choice.at == at).count();
                     let opposite = all * usize::from(!lines.persisted);
                     answers.get(asked).map_or(opposite, |&answer| answer as usize)
                 }
             },
             Plan::Seeded(seed) => {
+                // Drawn by line, not by question: a line's content then does not depend on the
+                // order of reads.
                 let first = || (mix(&[*seed, line, of as u64]), 0);
                 let (first, asked) = self.drawn.entry(line).or_insert_with(first);
                 // Another number for each question, or a line read in parts would never be torn between them.
@@ -225,6 +231,8 @@ impl DecisionTrace {
                 seeded(*first, random, of, all)
             }
         };
+        // A replay of changed code asks about other contents. The run continues with a valid one,
+        // and the caller reports the divergence.
         self.diverged |= wanted >= of;
         self.thinned |= thinned;
         let taken = wanted.min(of - 1);
@@ -238,6 +246,8 @@ impl DecisionTrace {
 fn seeded(first: u64, random: u64, of: usize, all: usize) -> usize {
     match first % 4 {
         0 => 0,
+        // Many mistakes need most lines lost or most kept. A uniform choice would rarely give
+        // either.
         1 => all,
         _ => usize::try_from((random >> 2) % of as u64).unwrap_or(0),
     }

@@ -112,6 +112,7 @@ impl Explorer {
     pub fn explore<S: Scenario>(&self, scenario: &S) -> Result<Summary, Box<Failure>> {
         let recorded = Recorded::new(scenario, self.calls_max);
         self.search(scenario, &recorded)
+            // Reduced after the search: the search must stay in the order that the seed determines.
             .map_err(|found| Box::new(self.shrunk(scenario, &recorded, *found, None)))
     }
 
@@ -125,6 +126,8 @@ impl Explorer {
         let mut wanted = self.points(recorded).into_iter().peekable();
         let mut walk = Walk::new(recorded, self.rules());
         while let Some(point) = walk.point() {
+            // The walk advances past omitted points as well, because each state needs all earlier
+            // operations.
             if wanted.next_if_eq(&point).is_none() {
                 summary.points_left_out += 1;
             } else if walk.is_new(scenario, recorded) {
@@ -132,12 +135,16 @@ impl Explorer {
                 let crash = recorded.crash(point, 0);
                 let mut search = Search::new(self, scenario, recorded, crash, &mut summary);
                 if let Err(found) = search.crash_state(&state, self.nested_depth) {
+                    // The reduction tries no earlier point if the search before this one was
+                    // complete.
                     let complete = summary.is_exhaustive();
                     return Err(Box::new(Found { complete, ..found }));
                 }
             } else {
                 summary.points_alike += 1;
             }
+            // Counted for each point, so the counts of alike and omitted points are parts of this
+            // one.
             summary.points += 1;
             walk.advance();
         }
@@ -153,6 +160,7 @@ impl Explorer {
     /// Returns the operations with a crash before them, ascending.
     fn points<E>(&self, recorded: &Recorded<E>) -> Vec<u64> {
         let start = self.first_point(recorded);
+        // One more point than operations: the crash after the last one.
         let count = recorded.points() + 1 - start;
         let points = with_end(count, self.points_max, &[self.seed]);
         points.into_iter().map(|point| start + point).collect()
@@ -191,6 +199,8 @@ impl Explorer {
             ..self.clone()
         };
         let recorded = Recorded::new(scenario, self.calls_max);
+        // A different number of operations proves that the workload differs. An equal number does
+        // not prove that it is the same, so the recoveries check their answers as well.
         if recorded.points() != points {
             let found = recorded.points();
             let text = format!("the workload made {found} operations, not {points}");
@@ -205,6 +215,7 @@ impl Explorer {
                 return Err(ReplayError::Stale(text));
             }
             Outcome::Failed(message) => message,
+            // A string of a nondeterminism failure reproduces by another divergence.
             Outcome::Diverged => NOT_DETERMINISTIC.to_owned(),
         };
         let found = Found { point, steps, plan, message, complete: false };
@@ -225,11 +236,15 @@ impl Explorer {
     ) -> Failure {
         let Found { point, steps, plan, message, .. } = found;
         let origin = Walk::new(recorded, self.rules()).state_at(point);
+        // Run again with traces: the search records none, because it makes thousands of runs.
         let (recoveries, _) = follow(scenario, recorded, point, &origin, &steps, &plan);
         let labels = scenario.labels();
         let runs = std::iter::once(&recorded.ops).chain(recoveries.iter().map(|run| &run.ops));
+        // Each run ends at the next crash, so the workload ends at the point and a recovery at its
+        // step.
         let ends = std::iter::once(point).chain(steps.iter().map(|step| step.at));
         let mut traces =
+            // Each trace is explained by the recovery that followed its crash.
             runs.zip(ends).enumerate().take(recoveries.len()).map(|(i, (ops, end))| {
                 let left = CrashAftermath { recoveries: &recoveries[i..], steps: &steps[i..] };
                 trace(ops, end, &left, &labels, self.recent_max)
@@ -307,12 +322,18 @@ impl<'a, S: Scenario> Search<'a, S> {
     /// Explores the images of `state`, and crashes of recovery while `depth` is left.
     fn crash_state(&mut self, state: &CrashState, depth: u32) -> Result<(), Found> {
         let runs_max = match self.trail.len() {
+            // A crash of a recovery has limits of its own: there is one for each operation of each
+            // kept image.
             0 => self.explorer.runs_max,
             _ => self.explorer.nested_runs_max,
         };
         let ran = self.images(state, runs_max, depth > 0)?;
+        // Without another crash of recovery the plans are not needed, and there can be millions.
         if depth > 0 {
+            // Evenly spread: neighbours in depth-first order differ in the last lines read only.
             let kept = spread(ran.len(), self.explorer.nested_images_max);
+            // A skipped image makes the result a sample, so the summary must not call it
+            // exhaustive.
             self.summary.left_out += (ran.len() - kept.len()) as u64;
             for i in kept {
                 let (plan, ops) = &ran[i];
@@ -341,6 +362,8 @@ impl<'a, S: Scenario> Search<'a, S> {
         loop {
             let plan = Plan::Script(script.clone());
             let run = self.image(state, plan.clone())?;
+            // The script repeats the previous answers but its last one, so recovery must ask the
+            // same questions up to there.
             let asked_alike = previous.iter().zip(&run.choices).take(script.len());
             if asked_alike.into_iter().any(|(a, b)| (a.at, a.of) != (b.at, b.of)) {
                 return Err(self.not_deterministic(plan));
@@ -348,6 +371,7 @@ impl<'a, S: Scenario> Search<'a, S> {
             lines.extend(run.choices.iter().map(|choice| choice.at.0));
             keep(plan, run.ops);
             tried += 1;
+            // Before the limit: a search that ends exactly at the limit is complete.
             let Some(next) = next_script(&run.choices) else { return Ok(ran) };
             if tried >= runs_max {
                 break;
@@ -355,8 +379,11 @@ impl<'a, S: Scenario> Search<'a, S> {
             script = next;
             previous = run.choices;
         }
+        // Too many images remain. The first ones differ only in the last lines read, so samples of
+        // the others follow.
         self.summary.sampled += 1;
         let everything = self.image(state, Plan::everything())?;
+        // With everything persisted, recovery may read lines that the first images did not reach.
         lines.extend(everything.choices.iter().map(|choice| choice.at.0));
         keep(Plan::everything(), everything.ops);
         for plan in self.samples(&lines, runs_max) {
@@ -374,6 +401,7 @@ impl<'a, S: Scenario> Search<'a, S> {
         let kept: Vec<_> = kept.into_iter().map(|i| PoolOffset(lines[index(i)])).collect();
         let mut plans: Vec<Plan> = Vec::new();
         plans.extend(kept.iter().map(|&line| Plan::only(line)));
+        // Many mistakes show with a single line that persisted too early or too late.
         plans.extend(kept.iter().map(|&line| Plan::missing(line)));
         plans.extend((0..self.explorer.samples).map(|i| Plan::Seeded(mix(&[seed, i]))));
         plans
@@ -381,6 +409,8 @@ impl<'a, S: Scenario> Search<'a, S> {
 
     /// Picks samples of the state being explored.
     fn seed(&self) -> u64 {
+        // The whole trail counts: otherwise the recoveries of all images would sample the same
+        // operations.
         let workload = mix(&[self.explorer.seed, self.crash.point, self.trail.len() as u64]);
         self.trail.iter().fold(workload, |seed, step| {
             let plan: Vec<u64> = step.plan.to_string().bytes().map(u64::from).collect();
@@ -395,8 +425,10 @@ impl<'a, S: Scenario> Search<'a, S> {
         let result = recover_and_check(self.scenario, &medium, &self.crash);
         match result {
             Err(message) => Err(self.found(plan, message)),
+            // After an error of the check: a diverged run that also fails is a finding of the code.
             Ok(_) if medium.diverged() => Err(self.not_deterministic(plan)),
             Ok(ops) => {
+                // After the check, because the check may be the first to read a line.
                 let choices = medium.choices();
                 let nested = !self.trail.is_empty();
                 self.summary.images += u64::from(!nested);
@@ -420,11 +452,15 @@ impl<'a, S: Scenario> Search<'a, S> {
         self.summary.left_out += u64::from((kept.len() as u64) < ops);
         let points: Vec<u64> = kept.into_iter().map(|i| i + 1).collect();
         let medium = self.recorded.boot(state, plan.clone());
+        // One recovery gives the states of all its crashes, because a crash needs no unwinding.
         let taken = capture(self.scenario, &medium, points.clone());
+        // The same image gave more operations before.
         if taken.len() != points.len() {
             return Err(self.not_deterministic(plan.clone()));
         }
         for (at, crashed) in points.into_iter().zip(taken) {
+            // With more depth left, the same state leads to more crashes, so depth is part of the
+            // key.
             if self.seen.insert((crashed.fingerprint(), depth)) {
                 self.summary.nested_crashes += 1;
                 self.trail.push(Step { plan: plan.clone(), at });
@@ -447,6 +483,7 @@ impl<'a, S: Scenario> Search<'a, S> {
 
 /// Returns the script after the one of `choices`, depth first; `None` after the last.
 fn next_script(choices: &[Choice]) -> Option<Vec<u32>> {
+    // Later choices are dropped: another content here can change the later questions.
     let last = choices.iter().rposition(|choice| choice.taken + 1 < choice.of)?;
     let mut script: Vec<u32> = choices[..=last].iter().map(|choice| choice.taken).collect();
     script[last] += 1;
@@ -457,6 +494,7 @@ fn next_script(choices: &[Choice]) -> Option<Vec<u32>> {
 fn one_of_each_part(count: u64, max: usize, seed: &[u64]) -> Vec<u64> {
     let parts = count.min(max as u64);
     let bound = |part: u64| {
+        // The product of two counts can exceed 64 bits.
         let scaled = u128::from(part) * u128::from(count) / u128::from(parts);
         u64::try_from(scaled).unwrap_or(count)
     };
@@ -471,6 +509,7 @@ fn one_of_each_part(count: u64, max: usize, seed: &[u64]) -> Vec<u64> {
 fn with_end(count: u64, max: usize, seed: &[u64]) -> Vec<u64> {
     let mut kept = one_of_each_part(count, max, seed);
     if let Some(last) = kept.last_mut() {
+        // The state after the last operation has all promises, so it is never left out.
         *last = count - 1;
     }
     kept
@@ -481,6 +520,7 @@ fn with_end(count: u64, max: usize, seed: &[u64]) -> Vec<u64> {
 fn spread(count: usize, max: usize) -> Vec<usize> {
     match max {
         _ if count <= max => (0..count).collect(),
+        // A limit of 0 switches crashes of recoveries off.
         0 => Vec::new(),
         1 => vec![count - 1],
         _ => (0..max)

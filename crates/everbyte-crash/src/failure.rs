@@ -50,6 +50,7 @@ impl Summary {
 /// Several explorations counted as one. The sum is exhaustive if each of them is.
 impl AddAssign for Summary {
     fn add_assign(&mut self, other: Self) {
+        // Without `..`, a new count cannot be forgotten in the sum.
         let Self {
             points,
             points_alike,
@@ -168,6 +169,8 @@ impl Failure {
         let mut found: BTreeMap<PoolOffset, Vec<Choice>> = BTreeMap::new();
         choices.iter().for_each(|choice| found.entry(choice.at).or_default().push(*choice));
         if let Plan::Lines(lines) = plan {
+            // The other lines follow the rule of the plan, so the report names the exceptions
+            // alone.
             found.retain(|at, _| lines.but.contains_key(at));
             let rest = if lines.persisted { "everything" } else { "nothing" };
             let comma = if found.is_empty() { "" } else { ", but" };
@@ -215,6 +218,7 @@ fn word(mark: Option<Mark>) -> &'static str {
 /// Writes operations, one a line, with a rule where the power failed, before operation `end`.
 fn write_trace(f: &mut fmt::Formatter<'_>, trace: &[Traced], end: u64) -> fmt::Result {
     let columns = Columns {
+        // A workload of one thread has no column of threads.
         threads: trace.iter().any(|traced| traced.op.thread != trace[0].op.thread),
         place: trace.iter().map(|traced| place(traced).len()).max().unwrap_or(0),
     };
@@ -225,6 +229,8 @@ fn write_trace(f: &mut fmt::Formatter<'_>, trace: &[Traced], end: u64) -> fmt::R
         writeln!(f, "    ... {next} operations")?;
     }
     for traced in trace {
+        // The trace omits durable and unread operations, so gaps can occur anywhere before the
+        // recent ones.
         if traced.number > next {
             writeln!(f, "    ... {} operations", traced.number - next)?;
         }
@@ -234,6 +240,7 @@ fn write_trace(f: &mut fmt::Formatter<'_>, trace: &[Traced], end: u64) -> fmt::R
         next = traced.number + 1;
         writeln!(f, "    {}", row(traced, &columns).trim_end())?;
     }
+    // Without operations after the crash, no row has drawn the rule.
     if trace.last().is_none_or(|traced| traced.number < end) {
         rule(f)?;
     }
@@ -252,6 +259,7 @@ struct Columns {
 fn place(traced: &Traced) -> String {
     let Traced { op, label, .. } = traced;
     match label {
+        // A fence concerns its whole thread and has no range.
         _ if op.kind == OpKind::Fence => String::new(),
         Some(label) => format!("{} bytes at {} ({label})", op.len, op.at),
         None => format!("{} bytes at {}", op.len, op.at),

@@ -22,6 +22,7 @@ impl Labels {
     #[must_use]
     pub fn name(&self, at: PoolOffset) -> Option<String> {
         let around = self.0.iter().filter(|(range, _)| range.contains(&at.0));
+        // A scenario names a structure and its fields: the field says more.
         let (range, name) = around.min_by_key(|(range, _)| range.end - range.start)?;
         Some(match at.0 - range.start {
             0 => name.clone(),

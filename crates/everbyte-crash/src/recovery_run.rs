@@ -25,6 +25,7 @@ pub(crate) struct Recorded<E> {
 impl<E> Recorded<E> {
     pub(crate) fn new<S: Scenario<Event = E>>(scenario: &S, calls_max: u64) -> Self {
         let image = scenario.image();
+        // Another object than the prepared medium: its contents are durable, as after a restart.
         let medium = Arc::new(SimMedium::from_image(image.clone()));
         let placed = |omission| Arc::new(LabelledOmission { omission, labels: scenario.labels() });
         let omitted = scenario.omission().map(placed);
@@ -39,6 +40,7 @@ impl<E> Recorded<E> {
     pub(crate) fn boot(&self, state: &CrashState, plan: Plan) -> Arc<SimMedium> {
         let medium = state.boot(plan);
         medium.omit_placed(made_by(Part::Recovery, &self.omitted));
+        // Recovery from a damaged image may loop without end. The limit makes this a failure.
         medium.limit_calls(self.calls_max);
         Arc::new(medium)
     }
@@ -50,6 +52,7 @@ impl<E> Recorded<E> {
 
     /// The crash before operation `point`, after `nested` crashed recoveries.
     pub(crate) fn crash(&self, point: u64, nested: usize) -> Crash<'_, E> {
+        // An event between two operations counts for a crash before the second one.
         let happened = self.events.partition_point(|event| event.op <= point);
         Crash { point, points: self.points(), events: &self.events[..happened], nested }
     }
@@ -68,7 +71,9 @@ pub(crate) fn recover_and_check<S: Scenario>(
 ) -> Result<u64, String> {
     quietly(|| {
         let recovered = scenario.recover(Arc::clone(medium))?;
+        // Before the check, whose operations are no crash points.
         let ops = medium.ops();
+        // The check must see the mistake of the code and add none.
         medium.omit_placed(None);
         scenario.check(recovered, crash)?;
         Ok(ops)
@@ -86,15 +91,19 @@ pub(crate) fn capture<S: Scenario>(
     let taken = quietly(|| {
         let recovered = scenario.recover(Arc::clone(medium))?;
         let taken = medium.take_captured();
+        // Operations of the drop, such as a clean shutdown, come after the end of recovery.
         drop(recovered);
         Ok(taken)
     });
+    // A recovery that fails after the wanted operations has left their states. `image` reports the
+    // failure itself.
     taken.unwrap_or_else(|_| medium.take_captured())
 }
 
 /// Makes a panic of `run` an error.
 pub(crate) fn quietly<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+        // A panic with a literal has a `&str`, one with a format a `String`.
         let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
         Err(format!("panicked: {}", text.as_deref().unwrap_or("with something else than text")))
@@ -143,6 +152,7 @@ pub(crate) fn follow<S: Scenario>(
         medium.start_trace();
         let next = capture(scenario, &medium, vec![step.at]).pop();
         recoveries.push(booted(state, &medium));
+        // Pushed before: the report shows the recovery that ended too early.
         let Some(next) = next else { return (recoveries, Outcome::Unreached(step.at)) };
         state = next;
     }

@@ -56,6 +56,7 @@ impl fmt::Display for Path {
             StoreOrder::Ascending => "up",
         };
         write!(f, "{:x}{stores}", self.rules.seed)?;
+        // Defaults are omitted, so strings of older versions keep their meaning.
         if self.rules.subsets_max != SUBSETS_MAX {
             write!(f, "~{}", self.rules.subsets_max)?;
         }
@@ -77,7 +78,9 @@ impl FromStr for Path {
         let plan =
             |part: &str| part.parse::<Plan>().map_err(|error: BadPlan| bad(error.to_string()));
         let mut parts: Vec<&str> = text.trim().split(':').collect();
+        // A seed is hexadecimal and begins with no `s`, so the prefix is unambiguous.
         let kept = parts[0].strip_prefix('s').map(|kept| {
+            // A workload can fail without any step, so the list may be empty.
             let kept = kept.split('.').filter(|part| !part.is_empty());
             kept.map(|part| part.parse().map_err(|_| bad(format!("{part:?} is not a step"))))
                 .collect::<Result<Vec<usize>, _>>()
@@ -91,6 +94,7 @@ impl FromStr for Path {
         let (point, points) =
             place.split_once('/').ok_or_else(|| bad(format!("{place:?} is not a crash point")))?;
         let (point, points) = (number(point)?, number(points)?);
+        // The point after the last operation equals the number of operations.
         if point > points {
             return Err(bad(format!("there is no crash point {point} of {points}")));
         }
@@ -107,6 +111,7 @@ impl FromStr for Path {
 
 /// Reads `SEED[up][~SETS]`.
 fn rules_of(text: &str) -> Result<Rules, String> {
+    // From the end to the start: the digits of the seed have no fixed length.
     let (rest, subsets_max) = match text.split_once('~') {
         Some((rest, sets)) => {
             (rest, sets.parse().map_err(|_| format!("{sets:?} is not a number of pieces"))?)

@@ -124,6 +124,7 @@ impl<E> Log<E> {
     /// its first store, and an answer after the last fence that it requires.
     pub fn note(&self, event: E) {
         let mut events = self.events.lock();
+        // Under the lock, so the order of the list is the order of operations.
         let (op, thread) = (self.medium.ops(), self.medium.thread());
         events.push(Stamped { op, thread, event });
     }

@@ -123,6 +123,7 @@ pub fn wait(lock: usize) -> bool {
 /// Notes that `lock` may be free.
 pub fn released(lock: usize) {
     if let Some((turns, _)) = seat() {
+        // Ready, not running: the releasing thread keeps its turn until its next point.
         let mut state = turns.state.lock();
         for status in state.status.iter_mut().filter(|s| **s == Status::Waiting { lock }) {
             *status = Status::Ready;
@@ -149,6 +150,8 @@ fn run_within(limits: Limits, schedule: &Schedule, tasks: Vec<Task<'_>>) -> Run 
         Schedule::Seeded(seed) => below(*seed, count),
     };
     let state = State {
+        // A schedule made for more tasks stays valid, and a run without tasks must not divide by
+        // zero.
         running: first % count.max(1),
         status: vec![Status::Ready; count],
         run: Run { points: 0, switches: 0, trouble: None },
@@ -161,6 +164,7 @@ fn run_within(limits: Limits, schedule: &Schedule, tasks: Vec<Task<'_>>) -> Run 
         wake: (0..count).map(|_| Condvar::new()).collect(),
         limits,
     });
+    // The scope joins all threads, so the state is final after it.
     std::thread::scope(|scope| {
         for (me, task) in tasks.into_iter().enumerate() {
             let turns = Arc::clone(&turns);
@@ -180,10 +184,12 @@ impl Turns {
     /// A thread's life.
     fn work(self: &Arc<Self>, me: usize, task: Task<'_>) {
         SEAT.set(Some((Arc::clone(self), me)));
+        // A panic must not skip the hand-over, because the other threads wait for it.
         let ended = catch_unwind(AssertUnwindSafe(|| {
             self.await_turn(self.state.lock(), me);
             task();
         }));
+        // Before the hand-over: a destructor of the thread's locals must not come to a point.
         SEAT.set(None);
         let mut state = self.state.lock();
         if let Err(panic) = ended
@@ -191,6 +197,7 @@ impl Turns {
         {
             let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
             let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+            // The first trouble is the cause. The later ones are often its consequences.
             state.run.trouble.get_or_insert(format!("thread {me} panicked: {text}"));
         }
         state.status[me] = Status::Done;
@@ -201,6 +208,8 @@ impl Turns {
     fn pass(&self, me: usize, status: Status) -> bool {
         let mut state = self.state.lock();
         if state.aborted {
+            // A second panic during unwinding would abort the process. A destructor passes without
+            // a turn.
             if !std::thread::panicking() {
                 drop(state);
                 resume_unwind(Box::new(Aborted));
@@ -216,7 +225,9 @@ impl Turns {
     fn await_turn(&self, mut state: MutexGuard<'_, State>, me: usize) {
         while state.running != me && !state.aborted {
             let before = state.turns;
+            // The waiting threads detect a stuck one, because the running thread cannot report it.
             let waited = self.wake[me].wait_for(&mut state, self.limits.stuck_after);
+            // Unchanged turns: a long run with many short turns is not stuck.
             if waited.timed_out() && state.turns == before && !state.aborted {
                 let text = format!(
                     "thread {} came to no point for {:?}: does it wait for a lock that does not take part?",
@@ -225,6 +236,7 @@ impl Turns {
                 self.abort(&mut state, text);
             }
         }
+        // Read before the drop: the unwinding must not hold the lock.
         let aborted = state.aborted && !std::thread::panicking();
         drop(state);
         if aborted {
@@ -235,10 +247,13 @@ impl Turns {
     /// Passes the turn to the schedule's next thread.
     fn hand_over(&self, state: &mut State, me: usize) {
         let count = state.status.len();
+        // In a circle from the running thread, so a delay always means the same next thread.
         let others = (1..count).map(|step| (me + step) % count);
         let ready: Vec<usize> = others.filter(|&i| state.status[i] == Status::Ready).collect();
+        // An ended or waiting thread must hand over, so no decision of the schedule is counted.
         let goes_on = state.status[me] == Status::Ready;
         if state.aborted || (ready.is_empty() && !goes_on) {
+            // Without a waiting thread all have ended, and the run is over.
             let stuck = state.status.iter().any(|status| matches!(status, Status::Waiting { .. }));
             if stuck && !state.aborted {
                 let text = format!("deadlock: {:?}", state.status);
@@ -247,10 +262,12 @@ impl Turns {
             return;
         }
         state.turns += 1;
+        // Threads that poll each other's state would pass turns without end.
         if state.turns > self.limits.turns_max {
             return self.abort(state, "the threads run in circles".to_owned());
         }
         let next = self.choose(state.run.points, goes_on, &ready).unwrap_or(me);
+        // Counted after the choice, which numbers points from 0.
         state.run.points += u64::from(goes_on);
         state.run.switches += u64::from(goes_on && next != me);
         state.running = next;
@@ -264,6 +281,7 @@ impl Turns {
         match &self.schedule {
             Schedule::Delays { at, .. } => {
                 let delayed = at.binary_search(&point).is_ok();
+                // The list of delays is ascending, as the binary search requires.
                 (!goes_on || delayed).then(|| ready.first().copied()).flatten()
             }
             Schedule::Seeded(seed) => {

@@ -27,6 +27,7 @@ impl Explorer {
         found: Found,
         kept: Option<Vec<usize>>,
     ) -> Failure {
+        // A nondeterministic failure need not occur again, so no reduced image could be trusted.
         let found = if found.is_nondeterministic() || self.shrink_runs_max == 0 {
             found
         } else {
@@ -51,14 +52,18 @@ impl Explorer {
         };
         let mut cuts_left = self.cuts_max;
         let kept = reduce((0..scenario.steps()).collect(), |kept| {
+            // Each cut costs a whole exploration, unlike the images of the later reduction.
             if cuts_left == 0 {
                 return false;
             }
             cuts_left -= 1;
             let cut = scenario.only(kept);
+            // A step that needs a dropped one panics. That is no failure of the code under test.
             let recorded = quietly(|| Ok(Recorded::new(&cut, self.calls_max)));
             let Ok(recorded) = recorded else { return false };
             let Err(again) = self.search(&cut, &recorded) else { return false };
+            // The failure of the last accepted cut is kept with its recording, because its points
+            // count that one.
             (smallest, found) = ((Some(cut), recorded), again);
             true
         });
@@ -80,6 +85,7 @@ impl Explorer {
     pub fn replay_steps<S: Steps>(&self, scenario: &S, replay: &str) -> Result<(), ReplayError> {
         let path: Path = replay.parse()?;
         let Some(kept) = &path.kept else { return self.replay_path(scenario, path) };
+        // The string is foreign input, and `only` may index by it.
         let steps = scenario.steps();
         if kept.iter().any(|&step| step >= steps) {
             let text = format!("the workload has {steps} steps, not all of {kept:?}");
@@ -104,6 +110,8 @@ fn reduce<T: Clone>(mut items: Vec<T>, mut fails: impl FnMut(&[T]) -> bool) -> V
                 from += run;
             }
         }
+        // Single items are retried until none can be dropped: a drop can make an earlier item
+        // unnecessary.
         if run > 1 || items.len() == before {
             run /= 2;
         }
@@ -124,6 +132,7 @@ fn exceptions(persisted: bool, choices: &[Choice]) -> But {
     for choice in choices {
         let (answers, differs) = answers.entry(choice.at).or_default();
         answers.push(choice.taken);
+        // A line with one differing answer needs all its answers: the plan repeats them by number.
         *differs |= choice.taken != if persisted { choice.all } else { 0 };
     }
     let differing = answers.into_iter().filter(|(_, (_, differs))| *differs);
@@ -154,12 +163,15 @@ impl<'a, S: Scenario> Shrink<'a, S> {
 
     fn run(mut self) -> Found {
         self.simplify_images();
+        // Images first: a simple plan fits more crash points than a script of answers.
         let before = (self.best.point, self.best.steps.len());
         self.drop_nested();
         self.crash_recoveries_earlier();
+        // A complete search has tried all earlier points already.
         if !self.best.complete {
             self.crash_earlier();
         }
+        // Another crash reads other lines, so its image can be simplified again.
         if (self.best.point, self.best.steps.len()) != before {
             self.simplify_images();
         }
@@ -173,6 +185,7 @@ impl<'a, S: Scenario> Shrink<'a, S> {
         }
         self.runs_left -= 1;
         let (_, outcome) = follow(self.scenario, self.recorded, point, origin, &steps, &plan);
+        // A divergence is not the failure: the plan does not fit this crash.
         let Outcome::Failed(message) = outcome else { return false };
         self.best = Found { point, steps, plan, message, complete: self.best.complete };
         self.origin = origin.clone();
@@ -189,6 +202,7 @@ impl<'a, S: Scenario> Shrink<'a, S> {
         let mut walk = Walk::new(self.recorded, self.explorer.rules());
         let mut done = false;
         while let Some(point) = walk.point().filter(|&point| point < points.end && !done) {
+            // Alike points have the same images, so they would only use up runs.
             if point >= points.start && walk.is_new(self.scenario, self.recorded) {
                 let state = walk.crash_state();
                 let mut plans = plans.iter();
@@ -215,6 +229,7 @@ impl<'a, S: Scenario> Shrink<'a, S> {
         while !found && i < self.best.steps.len() {
             let mut fewer = self.best.steps.clone();
             fewer.remove(i);
+            // After a removal the next step has this index.
             if !plans.iter().any(|plan| self.fails_here(fewer.clone(), plan.clone())) {
                 i += 1;
             }
@@ -224,6 +239,7 @@ impl<'a, S: Scenario> Shrink<'a, S> {
     /// Crashes recoveries as early as possible, but after their first operation.
     fn crash_recoveries_earlier(&mut self) {
         for i in 0..self.best.steps.len() {
+            // A crash before operation 0 is the same as no crash of this recovery.
             for at in 1..self.best.steps[i].at {
                 let mut steps = self.best.steps.clone();
                 steps[i].at = at;
@@ -267,6 +283,7 @@ impl<'a, S: Scenario> Shrink<'a, S> {
         let (recoveries, _) =
             follow(self.scenario, self.recorded, *point, &self.origin, steps, plan);
         let Some(choices) = recoveries.get(i).map(|run| run.choices.clone()) else { return };
+        // Both directions start from the same failure. The one with fewer exceptions is the report.
         let before = self.best.clone();
         let mut smallest: Option<(usize, Found)> = None;
         for persisted in [true, false] {
@@ -288,6 +305,7 @@ impl<'a, S: Scenario> Shrink<'a, S> {
         let mut but = reduce(all, |but| self.fails_with(i, lines(persisted, but)));
         for line in 0..but.len() {
             let mut plain = but.clone();
+            // Without answers the line is the opposite of the others, which reads more simply.
             plain[line].1.clear();
             if self.fails_with(i, lines(persisted, &plain)) {
                 but = plain;

@@ -81,6 +81,7 @@ impl CrashAftermath<'_> {
         let (reader, byte) = learned.enumerate().find_map(|(i, byte)| Some((i, byte?)))?;
         let mut between = self.recoveries[..reader].iter().zip(self.steps);
         let stored = between.any(|(run, step)| {
+            // Operations after the crash of a recovery left nothing.
             let mut before = run.ops.iter().zip(0..step.at);
             before.any(|(op, _)| byte_of(op, at) == Some(byte))
         });
@@ -104,6 +105,7 @@ pub(crate) fn trace(
     labels: &Labels,
     recent_max: usize,
 ) -> Vec<Traced> {
+    // A replay can name a crash after the last operation.
     let end = index(end).min(ops.len());
     let missing = all_missing(&ops[..end]);
     let explain = |i: usize| {
@@ -112,6 +114,8 @@ pub(crate) fn trace(
         let label = (op.kind != OpKind::Fence).then(|| labels.name(op.at)).flatten();
         let mark = (stored && i < end).then(|| mark(ops, i, end, left, missing[i]));
         let missing = missing.get(i).copied().flatten();
+        // A store without a change is durable in every image, so its missing flush explains
+        // nothing.
         let missing = missing.filter(|_| mark != Some(Mark::Durable));
         Traced { number: i as u64, op, label, mark, missing }
     };
@@ -120,6 +124,7 @@ pub(crate) fn trace(
         |traced: &Traced| matches!(traced.mark, Some(Mark::Kept | Mark::Lost | Mark::Torn));
     let mut shown: Vec<Traced> =
         (0..recent.start).rev().map(explain).filter(telling).take(recent_max).collect();
+    // The search for telling operations went back from the crash.
     shown.reverse();
     shown.extend(recent.map(explain));
     let after = (ops.len() - end).min(usize::try_from(AFTER_MAX).unwrap_or(0));
@@ -133,6 +138,7 @@ fn all_missing(ops: &[Op]) -> Vec<Option<Missing>> {
     // Lines flushed later on, and whether a fence of the same thread followed.
     let mut flushed: BTreeMap<u64, bool> = BTreeMap::new();
     let mut missing = vec![None; ops.len()];
+    // Backwards: an operation waits for a later flush and a still later fence.
     for (op, missing) in ops.iter().zip(&mut missing).rev() {
         let fenced = fencing.contains(&op.thread);
         *missing = match op.kind {
@@ -142,6 +148,8 @@ fn all_missing(ops: &[Op]) -> Vec<Option<Missing>> {
             }
             OpKind::Flush => {
                 for line in lines_of(op.at.0, op.len) {
+                    // One fenced flush after the store suffices, even if a later flush is not
+                    // fenced.
                     *flushed.entry(line).or_default() |= fenced;
                 }
                 (!fenced).then_some(Missing::Fence)
@@ -150,6 +158,7 @@ fn all_missing(ops: &[Op]) -> Vec<Option<Missing>> {
             OpKind::Store => {
                 let lines = lines_of(op.at.0, op.len);
                 let flushes: Vec<_> = lines.map(|line| flushed.get(&line).copied()).collect();
+                // A missing flush first: a fence without it changes nothing.
                 if flushes.contains(&None) {
                     Some(Missing::Flush)
                 } else {
@@ -184,9 +193,11 @@ fn mark(
     let (mut doubtful, mut kept, mut lost, mut over) = (false, false, false, false);
     for at in bytes_of(&ops[i]).filter(|&at| left.in_doubt(at)) {
         doubtful = true;
+        // An unread byte could have had any value, so it shows neither loss nor presence.
         let Some(byte) = left.byte(at) else { continue };
         if byte_of(&ops[i], at) == Some(byte) {
             kept = true;
+        // The bytes cannot show whether the store was lost before it was overwritten.
         } else if ops[i + 1..end].iter().any(|later| byte_of(later, at) == Some(byte)) {
             over = true;
         } else {
@@ -199,6 +210,8 @@ fn mark(
         (false, true) => Mark::Lost,
         (false, false) if over => Mark::Overwritten,
         (false, false) if doubtful => Mark::Unread,
+        // No byte of it was in doubt: the store changed nothing, or a flush by another thread
+        // covered it.
         (false, false) => Mark::Durable,
     }
 }

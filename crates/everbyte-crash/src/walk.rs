@@ -35,6 +35,7 @@ impl<'a> Walk<'a> {
         recorded: &Recorded<S::Event>,
     ) -> bool {
         let point = self.done as u64;
+        // A promise made without an operation changes the oracle, although the images are the same.
         let told = Some((recorded.crash(point, 0).events.len(), scenario.beside(point)));
         let is_new = self.changed || told != self.told || point == recorded.points();
         if is_new {
@@ -52,8 +53,11 @@ impl<'a> Walk<'a> {
     /// Makes the operation to come.
     pub(crate) fn advance(&mut self) {
         if let Some(op) = self.ops.get(self.done) {
+            // Collected over skipped points as well, until the next state is taken.
             self.changed |= op.apply(&mut self.memory);
             if op.kind == OpKind::Fence {
+                // A fence is the only operation that can make stores durable, so folding earlier
+                // would find nothing.
                 self.memory.fold();
             }
         }
