@@ -45,6 +45,7 @@ pub(crate) fn bytes_max(request: &Request) -> u64 {
 /// answer waits for a user's action.
 pub(crate) fn time_max(request: &Request) -> Option<Duration> {
     Some(match request {
+        // The mount ends at any time in the future, or never.
         Request::MountWait { .. } => return None,
         Request::Info
         | Request::VolumeList
@@ -59,6 +60,7 @@ pub(crate) fn time_max(request: &Request) -> Option<Duration> {
         | Request::CacheDrain { .. } => WORK_TIME_MAX,
         Request::Files { request, .. } if request.is_change() => FILE_CHANGE_TIME_MAX,
         Request::Files { .. } => LOOK_TIME_MAX,
+        // A new kind of request gets the longest time: a short one could end a useful request.
         _ => WHOLE_TIME_MAX,
     })
 }
@@ -66,6 +68,7 @@ pub(crate) fn time_max(request: &Request) -> Option<Duration> {
 /// The text of a refusal, cut to a readable length.
 pub(crate) fn shortened(mut text: String) -> String {
     if text.len() > REASON_BYTES_MAX {
+        // A foreign text can have a character across the limit, and `truncate` would panic there.
         text.truncate(text.floor_char_boundary(REASON_BYTES_MAX));
         text.push_str(" ...");
     }
@@ -80,17 +83,21 @@ pub(crate) fn check(request: &Request, response: &Response) -> Result<(), String
     match (request, response) {
         (Request::Files { request, .. }, _) => check_files(request, response),
         (Request::Scrub { from, .. }, Response::Scrub(part)) => {
+            // A client repeats the request at `next`, so a server that does not advance would hold
+            // it forever.
             fail_if(part.next.is_some_and(|next| next <= *from), || {
                 format!("the scrub continues at byte {:?} after byte {from}", part.next)
             })
         }
         (Request::ClientDisconnect { id: asked }, Response::Disconnected { id, .. }) => {
+            // An answer to an earlier request would be reported as the result of this one.
             fail_if(asked != id, || format!("it is about client {id}, not {asked}"))
         }
         (
             Request::VolumeDelete { name: asked, .. } | Request::VolumeDetach { name: asked, .. },
             Response::Deleted(deleted),
         ) => fail_if(*asked != deleted.name, || "it is about another volume".to_owned()),
+        // Commands print volume names and join them to paths, so each is checked in every answer.
         (_, Response::Pool(pool)) => pool.volumes.iter().try_for_each(check_volume),
         (_, Response::Volumes(volumes)) => volumes.iter().try_for_each(check_volume),
         (_, Response::Volume(volume)) => check_volume(volume),
@@ -121,10 +128,14 @@ fn check_files(request: &FileRequest, response: &Response) -> Result<(), String>
         }
         (FileRequest::Make { new, .. }, Response::FileFound { file: Some(file), .. }) => {
             check_status(file)?;
+            // A copy fills the new file next. Another type would send the bytes to a device or a
+            // directory.
             fail_if(file.kind != new.kind, || "the new file has another type".to_owned())
         }
         (FileRequest::Set { file: asked, .. }, Response::FileFound { file: Some(file), .. }) => {
             check_status(file)?;
+            // A reused inode number has another generation, so this detects a file that replaced
+            // the asked one.
             fail_if(file.id() != *asked, || "it is about another file".to_owned())
         }
         (FileRequest::List { place, .. }, Response::FileEntries { .. }) => {
@@ -134,6 +145,7 @@ fn check_files(request: &FileRequest, response: &Response) -> Result<(), String>
             check_data(*offset, response)
         }
         (FileRequest::Read { len: asked, .. }, Response::FileBytes { len }) => {
+            // Fewer bytes mark the end of the file. More would overrun the caller's position.
             fail_if(len > asked, || format!("{len} bytes are more than the {asked} asked for"))
         }
         (
@@ -149,6 +161,8 @@ fn check_files(request: &FileRequest, response: &Response) -> Result<(), String>
         (FileRequest::Space, Response::FileSpace(space)) => {
             fail_if(space.free_bytes > space.size_bytes, || "more is free than there is".to_owned())
         }
+        // Strict, in contrast to the other requests: a copy uses these answers without a further
+        // look.
         _ => Err("it answers another request".to_owned()),
     }
 }
@@ -161,6 +175,7 @@ fn check_status(file: &FileStatus) -> Result<(), String> {
     let FileStatus { permissions, size_bytes, .. } = file;
     fail_if(permissions & !PERMISSIONS != 0, || format!("no permissions are {permissions:o}"))?;
     fail_if(*size_bytes > FILE_BYTES_MAX, || format!("no file has {size_bytes} bytes"))?;
+    // A client makes links with this target, and the system's call ends a target at its first NUL.
     let is_right = match (&file.target, file.kind) {
         (Some(target), FileKind::Symlink) => {
             (1..=TARGET_BYTES_MAX).contains(&target.0.len()) && !target.0.contains(&0)
@@ -175,15 +190,20 @@ fn check_entries(place: u64, response: &Response) -> Result<(), String> {
         return Ok(());
     };
     let count = entries.len() + unreadable.len() + damage.len();
+    // All three lists count: each of them costs the client memory.
     fail_if(count > ENTRIES_MAX, || format!("{count} entries are too many for one message"))?;
     fail_if(next.is_some_and(|next| next <= place), || {
         format!("the listing continues at {next:?} after {place}")
     })?;
+    // A cursor can advance 2^64 times, so an advancing cursor without entries is endless in
+    // practice.
     fail_if(next.is_some() && count == 0, || "the listing has no entries and goes on".to_owned())?;
     let mut names = HashSet::new();
     for FileEntry { name, file } in entries {
         check_name(name)?;
         check_status(file)?;
+        // A concurrent rename can list a name twice with different files. The same pair twice is a
+        // lie.
         fail_if(!names.insert((name, file.id())), || format!("\"{name}\" is listed twice"))?;
     }
     unreadable.iter().try_for_each(|entry| check_name(&entry.name))
@@ -193,6 +213,7 @@ fn check_data(offset: u64, response: &Response) -> Result<(), String> {
     let Response::FileData { ranges, size_bytes, next } = response else { return Ok(()) };
     fail_if(*size_bytes > FILE_BYTES_MAX, || format!("no file has {size_bytes} bytes"))?;
     fail_if(ranges.len() > RANGES_MAX, || "it has too many ranges at once".to_owned())?;
+    // Ascending and disjoint ranges bound a copy's work by the size of the file.
     let mut at = offset;
     for &(start, end) in ranges {
         fail_if(start < at || end <= start || end > *size_bytes, || {

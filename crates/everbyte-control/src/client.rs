@@ -116,6 +116,7 @@ struct Deadline {
 
 impl Deadline {
     fn new(after: Option<Duration>) -> Self {
+        // A time beyond the clock's range is as good as no limit.
         let at = after.and_then(|after| Instant::now().checked_add(after));
         Self { at, after: after.unwrap_or(Duration::MAX) }
     }
@@ -126,6 +127,7 @@ impl Deadline {
     /// There is none.
     fn left(self) -> io::Result<Option<Duration>> {
         let left = self.at.map(|at| at.saturating_duration_since(Instant::now()));
+        // A socket's timeout of zero would mean no limit.
         if left == Some(Duration::ZERO) { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
     }
 
@@ -136,6 +138,7 @@ impl Deadline {
 
 /// Connects to the socket at `path`. Its server must accept within a time.
 fn connect(path: &Path) -> io::Result<UnixStream> {
+    // Lives until the connection exists: the path may go through its descriptor.
     let short = ShortPath::new(path)?;
     let flags = SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -164,11 +167,16 @@ impl ControlClient {
         let unreachable = |source| ControlError::Unreachable { path: path.clone(), source };
         let untrusted = |what| ControlError::Untrusted { path: path.clone(), what };
         let trusted = Trusted::for_pool(pool).map_err(unreachable)?;
+        // Before the connection: another user's socket could accept and then keep the client
+        // waiting.
         trusted.check_owner(&path).map_err(unreachable)?.map_err(untrusted)?;
         let stream = connect(&path).map_err(unreachable)?;
+        // The file's owner is no proof, because another file can replace it before the connection.
+        // The kernel's credentials of the connected process are.
         let peer = peer_of(&stream).map_err(unreachable)?;
         trusted.check_peer(&peer).map_err(untrusted)?;
         let mut client = Self::over(stream, path);
+        // Only for real servers: streams of tests and of the same process have no signs of life.
         client.set_timeout(Some(SILENCE_MAX))?;
         Ok(client)
     }
@@ -215,8 +223,10 @@ impl ControlClient {
     /// # Errors
     /// As [`ControlClient::call`].
     pub fn distrust(&mut self) -> Result<Option<String>, ControlError> {
+        // The effective user decides about access, also in a set-user-id program.
         let own = rustix::process::geteuid().as_raw();
         let server = self.server_uid().map_err(|source| self.broken(source))?;
+        // A server that lies about the writers is such a user itself, so its user is checked first.
         if server != 0 && server != own {
             return Ok(Some(format!("user {server} serves the pool")));
         }
@@ -224,6 +234,7 @@ impl ControlClient {
             Response::Serving(ServingStatus { writers: Some(writers), .. }) => {
                 Ok(writers.reason(own).map(str::to_owned))
             }
+            // An older server does not know the field. Unknown writers are not trusted.
             Response::Serving(_) => {
                 Ok(Some("the server does not tell who can change the pool".into()))
             }
@@ -252,6 +263,8 @@ impl ControlClient {
     ) -> Result<(Response, Vec<u8>), ControlError> {
         let message = RequestLine { version: PROTOCOL_VERSION, request };
         let mut line = serde_json::to_vec(&message).map_err(|e| self.nonsense(e.to_string()))?;
+        // The server would end the connection at a longer line. A refusal here keeps the connection
+        // usable.
         if line.len() > LINE_BYTES_MAX {
             return Err(RequestError::new(format!(
                 "the request has more than {LINE_BYTES_MAX} bytes"
@@ -260,6 +273,8 @@ impl ControlClient {
         }
         line.push(b'\n');
         let request = &message.request;
+        // One deadline for sending, waiting and receiving, so a server cannot stretch the time by
+        // parts.
         let deadline = Deadline::new(self.time_max.or_else(|| answers::time_max(request)));
         // A server that refuses the caller answers before the request, and hangs up.
         let hung_up = match self.send(&line, bytes, descriptor, deadline) {
@@ -268,6 +283,7 @@ impl ControlClient {
             Err(source) => return Err(self.failed(source, deadline)),
         };
         let answer = self.receive_line(answers::bytes_max(request), deadline);
+        // Without an answer the first error counts: the failed read only follows from the hang-up.
         let answer = answer.map_err(|source| self.failed(hung_up.unwrap_or(source), deadline))?;
         let answer: ResponseLine =
             serde_json::from_slice(&answer).map_err(|e| self.nonsense(e.to_string()))?;
@@ -279,6 +295,7 @@ impl ControlClient {
             }
             (Some(response), None) => {
                 answers::check(request, &response).map_err(|what| self.nonsense(what))?;
+                // Checked before the allocation, because the number comes from the server.
                 let len = response.attached_bytes();
                 if len > PIECE_BYTES_MAX {
                     return Err(self.nonsense(format!("{len} bytes are too many for one message")));
@@ -296,6 +313,8 @@ impl ControlClient {
 
     fn failed(&self, source: io::Error, deadline: Deadline) -> ControlError {
         match self.broken(source) {
+            // Both limits end in the same error of the socket. An expired deadline means that signs
+            // of life came.
             ControlError::Silent { path, .. } if deadline.is_over() => {
                 ControlError::Slow { path, after: deadline.after }
             }
@@ -336,10 +355,14 @@ impl ControlClient {
             if !ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)) {
                 return Err(io::Error::other("there is no room for a descriptor"));
             }
+            // The descriptor travels with the first byte of the line, even if the call sends only a
+            // part of it.
             sent = sendmsg(stream, &[IoSlice::new(line)], &mut ancillary, SendFlags::NOSIGNAL)?;
         }
         for mut rest in [&line[sent..], bytes] {
             while !rest.is_empty() {
+                // Each write has a timeout of its own, so a slow reader could otherwise take
+                // unbounded time.
                 deadline.left()?;
                 match stream.write(rest) {
                     Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -355,6 +378,7 @@ impl ControlClient {
     /// Lets the next read wait no longer than the server may be silent and the request may take.
     fn bound_read(&self, deadline: Deadline) -> io::Result<()> {
         let silence_max = (self.silence_max != Duration::MAX).then_some(self.silence_max);
+        // Set before each wait: the time left shrinks, and a sign of life begins a new silence.
         let bounds = [deadline.left()?, silence_max];
         self.stream.get_ref().set_read_timeout(bounds.into_iter().flatten().min())
     }
@@ -366,6 +390,7 @@ impl ControlClient {
             if self.stream.buffer().is_empty() {
                 self.bound_read(deadline)?;
             }
+            // Not `read_line`: it has no limit of bytes, and would collect the signs of life.
             let received = match self.stream.fill_buf() {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 received => received?,
@@ -375,6 +400,7 @@ impl ControlClient {
             }
             let end = received.iter().position(|&byte| byte == b'\n');
             let len = end.map_or(received.len(), |end| end + 1);
+            // Signs of life are spaces before the answer. Inside of it a space belongs to a text.
             let blanks = match answer.is_empty() {
                 true => received[..len].iter().take_while(|&&byte| byte == b' ').count(),
                 false => 0,
@@ -384,6 +410,8 @@ impl ControlClient {
             if end.is_some() {
                 return Ok(answer);
             }
+            // After the search for the end, so an answer may exceed the limit by at most one
+            // buffer.
             if answer.len() as u64 > bytes_max {
                 let what = format!("the answer has more than {bytes_max} bytes");
                 return Err(io::Error::new(io::ErrorKind::InvalidData, what));

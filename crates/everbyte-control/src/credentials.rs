@@ -38,6 +38,7 @@ impl Trusted {
     pub(crate) fn for_pool(pool: &Path) -> io::Result<Self> {
         match look(pool) {
             Ok(found) => Ok(Self::for_owner(Some(found.metadata().uid()))),
+            // The connection then fails with the better error, about the socket.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::for_owner(None)),
             Err(error) => Err(error),
         }
@@ -46,6 +47,7 @@ impl Trusted {
     /// For a pool with the owner `owner`, if known.
     pub(crate) fn for_owner(owner: Option<u32>) -> Self {
         let own = geteuid().as_raw();
+        // Without a known owner no further user is trusted.
         Self { own, pool_owner: owner.unwrap_or(own) }
     }
 
@@ -69,6 +71,7 @@ impl Trusted {
     /// # Errors
     /// The system's, for example if the socket is missing.
     pub(crate) fn check_owner(self, path: &Path) -> io::Result<Result<(), String>> {
+        // The link itself: a link by another user could lead to a socket of a trusted user.
         let owner = look_at_link(path)?.metadata().uid();
         let pool_owner = self.pool_owner;
         Ok(if self.includes(owner) {

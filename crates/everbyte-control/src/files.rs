@@ -46,6 +46,7 @@ impl Serialize for PathBytes {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let form = match std::str::from_utf8(&self.0) {
             Ok(text) => PathForm::Text(text.to_owned()),
+            // Names are any bytes, and JSON strings are not. A lossy text would name another file.
             Err(_) => {
                 PathForm::Bytes { hex: self.0.iter().map(|byte| format!("{byte:02x}")).collect() }
             }
@@ -369,6 +370,7 @@ impl FileRequest {
     pub fn is_change(&self) -> bool {
         !matches!(
             self,
+            // A new request counts as a change until it is listed here: the safe side for its time limit.
             Self::Find { .. }
                 | Self::List { .. }
                 | Self::Read { .. }

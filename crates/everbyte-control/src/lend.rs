@@ -45,6 +45,8 @@ impl ControlClient {
     /// `Refused` if no run is free, the volume is missing, or the server is of an older version;
     /// else as [`ControlClient::call`]. After an error, any lease ends with this connection.
     pub fn borrow_runs(&mut self, volume: &str, bytes: u64) -> Result<Borrowed, ControlError> {
+        // The kernel notes the process that makes the pair, so the server learns the borrower from
+        // it.
         let (ours, theirs) = UnixStream::pair().map_err(|error| {
             RequestError::new(format!("cannot make a pair of sockets: {error}"))
         })?;
@@ -55,9 +57,11 @@ impl ControlClient {
         match answer.map_err(explain)? {
             (Response::Lent { ranges }, _) => {
                 let ranges: Vec<_> = ranges.into_iter().map(|(start, end)| start..end).collect();
+                // The caller maps these ranges writable, so overlapping ones would be used twice.
                 if !are_ranges(&ranges) {
                     return Err(self.nonsense(format!("{ranges:?} cannot have been lent")));
                 }
+                // After the answer: a refusal sends no descriptor, and this would wait for one.
                 let descriptor = receive_descriptor(&ours).map_err(|source| self.broken(source))?;
                 Ok(Borrowed { file: File::from(descriptor), ranges })
             }
@@ -77,6 +81,7 @@ fn are_ranges(ranges: &[Range<u64>]) -> bool {
 /// A server of an older version answers in words that do not help a borrower.
 fn explain(error: ControlError) -> ControlError {
     match error {
+        // An older server knows no cause for this, so its words are compared.
         ControlError::Refused(refused) if refused.reason.starts_with(UNKNOWN_REQUEST) => {
             RequestError::new(
                 "the pool's server is of an older version, which lends nothing: serve the pool \
@@ -108,7 +113,9 @@ pub fn send_descriptor(socket: &UnixStream, descriptor: BorrowedFd<'_>) -> io::R
     if !ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)) {
         return Err(io::Error::other("there is no room for a descriptor"));
     }
+    // The receiver's queue is its own choice, and must not hold the server's thread.
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    // A stream socket passes descriptors with data only, so one byte goes with it.
     sendmsg(socket, &[IoSlice::new(b"d")], &mut ancillary, flags)?;
     Ok(())
 }
@@ -119,6 +126,7 @@ fn receive_descriptor(socket: &UnixStream) -> io::Result<OwnedFd> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut parts = [IoSliceMut::new(&mut byte)];
+    // Close-on-exec atomically: a child that inherits the descriptor would keep the lease.
     recvmsg(socket, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
     let mut messages = ancillary.drain();
     let descriptor = messages.find_map(|message| match message {

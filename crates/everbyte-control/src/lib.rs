@@ -67,7 +67,9 @@ pub const SOCKET_DIR_VARIABLE: &str = "EVERBYTE_CONTROL_DIR";
 /// contains the pool's name, device and inode.
 #[must_use]
 pub fn socket_path(pool: &Path) -> PathBuf {
+    // All links to a pool lead to one socket. A missing pool keeps its path for the error.
     let pool = std::fs::canonicalize(pool).unwrap_or_else(|_| pool.to_owned());
+    // An empty variable counts as unset, as shells set it.
     let dir = std::env::var_os(SOCKET_DIR_VARIABLE).filter(|dir| !dir.is_empty());
     if let Some(dir) = dir {
         return PathBuf::from(dir).join(name_in_dir(&pool));
@@ -82,6 +84,7 @@ fn name_in_dir(pool: &Path) -> OsString {
     let mut name = pool.file_name().unwrap_or_default().to_owned();
     if let Ok(found) = everbyte_path::look(pool) {
         let found = found.metadata();
+        // Pools of one name in different directories share the directory of sockets.
         name.push(format!("-{:x}-{:x}", found.dev(), found.ino()));
     }
     name.push(".sock");
@@ -107,6 +110,8 @@ impl ShortPath {
             return Err(io::ErrorKind::InvalidFilename.into());
         };
         let directory = File::open(parent)?;
+        // The address of a socket has 107 bytes. A path through an open directory needs only the
+        // name.
         let short = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd())).join(name);
         if short.as_os_str().len() > UNIX_PATH_MAX {
             return Err(io::Error::new(

@@ -60,15 +60,20 @@ impl Places {
     ) -> io::Result<Option<Place>> {
         let mut table = places.table();
         let held = table.taken.iter().filter(|entry| !entry.is_replaced);
+        // A replaced connection has lost its place, though its thread has not ended yet.
         let own = held.clone().filter(|entry| entry.uid == peer.uid).count();
+        // Root is exempt: an administrator must reach a server that a user has filled.
         let is_own_share_full = peer.uid != 0 && own >= PLACES_MAX / 2;
         // The connections that are about to end have threads, too.
         let has_threads = table.taken.len() < 2 * PLACES_MAX;
         if (is_own_share_full || held.count() >= PLACES_MAX)
+            // A user at the limit replaces an own connection, never another user's.
             && !(has_threads && table.replace_one(is_own_share_full.then_some(peer.uid)))
         {
             return Ok(None);
         }
+        // A second descriptor lets another thread end the connection, while its own thread waits in
+        // a read.
         let stream = stream.try_clone()?;
         table.clock += 1;
         let id = table.clock;
@@ -85,6 +90,8 @@ impl Places {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
+        // Each change of the table is complete at any panic, and a poisoned lock would end the
+        // server's service.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -106,6 +113,7 @@ impl Table {
         let waiting = self.taken.iter_mut().filter(|entry| {
             !entry.is_at_work && !entry.is_replaced && uid.is_none_or(|uid| entry.uid == uid)
         });
+        // Connections without any request first: they are the cheapest to flood a server with.
         let Some(entry) = waiting.min_by_key(|entry| (entry.has_asked, entry.since)) else {
             return false;
         };
@@ -129,6 +137,7 @@ impl Place {
 
 impl Drop for AtWork<'_> {
     fn drop(&mut self) {
+        // Also after a panic of the request: the place would otherwise be irreplaceable.
         self.0.places.change(self.0.id, |entry| entry.is_at_work = false);
     }
 }

@@ -172,6 +172,7 @@ impl ControlServer {
         let path = socket_path(pool);
         let trusted = Trusted::for_owner(owner);
         let listener = listen(&path, trusted)?;
+        // Noted after the bind: only this socket is removed at the end, and no later server's.
         let identity = identity(&path);
         let shared = Arc::new(Shared {
             listener,
@@ -197,7 +198,9 @@ impl ControlServer {
 impl Drop for ControlServer {
     /// Running requests end by themselves. The server waits only for the answers of short ones.
     fn drop(&mut self) {
+        // Before the wake: the acceptor reads the flag after each accept.
         self.shared.activity.stopping.store(true, Ordering::Release);
+        // The next server may have replaced the socket already.
         if self.identity.is_some() && identity(&self.path) == self.identity {
             // If it cannot be removed the next server replaces it.
             let _best_effort = remove(&self.path);
@@ -209,6 +212,7 @@ impl Drop for ControlServer {
         {
             tracing::error!("the control thread panicked");
         }
+        // After the acceptor's end, so the number of requests cannot grow by new connections.
         self.shared.activity.wait_for_answers();
     }
 }
@@ -260,6 +264,7 @@ fn clear(path: &Path, trusted: Trusted) -> io::Result<()> {
     let place = everbyte_path::Place::of(path)?;
     let Some(found) = place.find()? else { return Ok(()) };
     let (kind, uid) = (found.kind(), found.metadata().uid());
+    // Another user's socket is not removed: the name can be a trap to have files removed.
     if kind == Kind::Socket && trusted.includes(uid) {
         place.dir.remove_exact(place.name()?, found.identity())?;
         return Ok(());
@@ -270,6 +275,7 @@ fn clear(path: &Path, trusted: Trusted) -> io::Result<()> {
 
 /// Binds and listens; at no moment can a user other than the owner connect.
 fn listen(path: &Path, trusted: Trusted) -> io::Result<UnixListener> {
+    // A bind fails at an existing file. The pool's lock proves that the old server has ended.
     clear(path, trusted)?;
     let short = ShortPath::new(path)?;
     let flags = SocketFlags::CLOEXEC;
@@ -285,6 +291,7 @@ fn listen(path: &Path, trusted: Trusted) -> io::Result<UnixListener> {
 fn accept_all(shared: &Arc<Shared>) {
     loop {
         let accepted = shared.listener.accept();
+        // A shutdown of the listener makes the accept fail, and so wakes this thread.
         if shared.activity.is_stopping() {
             return;
         }
@@ -376,15 +383,20 @@ fn serve(
             Err(refused) => return answer(stream, Err(refused)),
         };
         is_known = true;
+        // Counted before the bytes arrive, so a stopping server waits for a request that it has
+        // begun to take.
         let _under_way = UnderWay::new(&activity.requests);
+        // A place with a running request is not replaced: its client waits for the answer.
         let _at_work = place.map(Place::work);
         let len = request.attached_bytes();
         if len > PIECE_BYTES_MAX {
             let what = format!("{len} bytes are more than {PIECE_BYTES_MAX} in one message");
             return answer(stream, Err(RequestError::new(what)));
         }
+        // A client that leaves within its bytes has its request not executed.
         let Some(bytes) = input.bytes(len)? else { return Ok(()) };
         let attached = Attached { bytes, descriptor: input.descriptor.take(), client };
+        // The descriptor goes with its request, so a later one cannot use it.
         answer(stream, handle(handler, stream, request, attached))?;
     }
     Ok(())
@@ -409,6 +421,8 @@ fn handle(
                 }
             }
         };
+        // Without signs of life a short request still succeeds. A long one looks silent to its
+        // client.
         if let Err(error) = std::thread::Builder::new().spawn_scoped(scope, pulse) {
             tracing::debug!(%error, "no thread for signs of life");
         }
@@ -438,6 +452,8 @@ fn answer(
 ) -> io::Result<()> {
     let (line, attached) = match result {
         Ok((response, attached)) => {
+            // The client would take the following bytes for the next answer, so the connection ends
+            // instead.
             if response.attached_bytes() as usize != attached.len() {
                 return Err(io::Error::other("the answer has other bytes than it announces"));
             }
@@ -454,6 +470,8 @@ fn answer(
     let mut bytes = serde_json::to_vec(&line)?;
     bytes.push(b'\n');
     bytes.extend_from_slice(&attached);
+    // One write for line and bytes: the writer of signs of life has ended, and nothing comes
+    // between.
     stream.write_all(&bytes)
 }
 
@@ -477,6 +495,8 @@ impl Input<'_> {
         let mut deadline = Instant::now() + LINE_TIME_MAX;
         let mut seen = 0;
         loop {
+            // Only new bytes are searched: a client that sends single bytes would otherwise cost
+            // quadratic time.
             if let Some(end) = self.buffer[seen..].iter().position(|&b| b == b'\n') {
                 let rest = self.buffer.split_off(seen + end + 1);
                 let mut line = std::mem::replace(&mut self.buffer, rest);
@@ -521,6 +541,7 @@ impl Input<'_> {
             if left.is_zero() {
                 return Err(io::ErrorKind::TimedOut.into());
             }
+            // The time left, not the whole: a client could stretch a line by single bytes.
             self.stream.set_read_timeout(Some(left))?;
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
             let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -532,6 +553,8 @@ impl Input<'_> {
             };
             for message in ancillary.drain() {
                 if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+                    // A drop closes the others, so a client cannot fill the server's table of
+                    // descriptors.
                     self.descriptor = descriptors.last().or(self.descriptor.take());
                 }
             }

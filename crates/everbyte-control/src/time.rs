@@ -15,6 +15,7 @@ pub struct TimeNs(pub i128);
 
 impl Serialize for TimeNs {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // Unsigned first: times after 2262 do not fit into a signed number of nanoseconds.
         if let Ok(ns) = u64::try_from(self.0) {
             return serializer.serialize_u64(ns);
         }
