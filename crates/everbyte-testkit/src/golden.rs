@@ -49,6 +49,7 @@ fn folder() -> PathBuf {
 /// Returns the entries of the manifest.
 #[must_use]
 pub fn manifest<G: Golden>() -> Vec<G> {
+    // A crate without images yet has no manifest. `check_all` notices a lost one by its minimum.
     let text = fs::read_to_string(folder().join(G::MANIFEST)).unwrap_or("[]".into());
     serde_json::from_str(&text).unwrap()
 }
@@ -65,6 +66,7 @@ pub fn image(name: &str) -> Vec<u8> {
 
 /// Checks an image against its entry.
 pub fn check<G: Golden>(golden: &G, image: &[u8]) {
+    // Before the contents: a changed image proves nothing about the program.
     assert_eq!(crc32c::crc32c(image), golden.crc32c(), "{}: the image has changed", golden.name());
     golden.check(image);
 }
@@ -72,6 +74,7 @@ pub fn check<G: Golden>(golden: &G, image: &[u8]) {
 /// Checks all images of a manifest with at least `images_min` entries.
 pub fn check_all<G: Golden>(images_min: usize) {
     let all = manifest::<G>();
+    // A lost entry would otherwise make the test pass without its image.
     assert!(all.len() >= images_min, "images are missing");
     all.iter().for_each(|golden| check(golden, &image(golden.name())));
 }
@@ -83,7 +86,9 @@ pub fn check_mismatches<G: Golden>(name: &str, changes: &[fn(&mut G)]) {
     for change in changes {
         let mut wrong = golden.clone();
         change(&mut wrong);
+        // A change without effect would prove that the check is blind to the field.
         assert_ne!(wrong, golden, "the change has no effect");
+        // Checks report by panics, because they are tests themselves.
         let checked = catch_unwind(AssertUnwindSafe(|| check(&wrong, &image)));
         assert!(checked.is_err(), "{wrong:?}");
     }
@@ -95,6 +100,7 @@ pub fn check_made<G: Golden>(make: fn() -> Vec<(G, Vec<u8>)>, is_deterministic: 
     let made = make();
     made.iter().for_each(|(golden, image)| check(golden, image));
     if is_deterministic {
+        // Randomness or time in an image would hide a change of the format in later comparisons.
         for ((first, image), (second, again)) in made.into_iter().zip(make()) {
             assert_eq!(first, second);
             assert!(image == again, "{}", first.name());
@@ -115,16 +121,20 @@ pub fn check_sizes<G: Golden>(each_max: u64, sum_max: u64) {
 pub fn add_missing<G: Golden>(made: Vec<(G, Vec<u8>)>) {
     let mut kept = manifest::<G>();
     for (golden, image) in made {
+        // An existing image stands for pools in use and is never replaced.
         if kept.iter().any(|known| known.name() == golden.name()) {
             continue;
         }
+        // The program `zstd` writes the packed image beside its input.
         let path = folder().join(format!("{}.img", golden.name()));
         fs::write(&path, image).unwrap();
         let packed = Command::new("zstd").args(["-19", "-q"]).arg(&path).status();
         assert!(packed.expect("the program zstd is needed").success());
+        // The unpacked image is many times larger, and must not get into the repository.
         fs::remove_file(&path).unwrap();
         kept.push(golden);
     }
+    // Written last: after a failed compression the manifest names no missing image.
     let text = serde_json::to_string_pretty(&kept).unwrap();
     fs::write(folder().join(G::MANIFEST), text + "\n").unwrap();
 }
@@ -135,12 +145,14 @@ pub fn add_missing<G: Golden>(made: Vec<(G, Vec<u8>)>) {
 pub fn fix_descriptors(closed: &SimMedium, volumes: usize, first_log_key: u64) -> SimMedium {
     let mut image = closed.image();
     for slot in 0..volumes {
+        // Both copies: the pool takes either one, and reports a difference as damage.
         for copy in DESCRIPTOR_AT {
             let at = HEADER_AT + slot * 4096 + usize::try_from(copy).unwrap();
             let bytes = &mut image[at..at + size_of::<Descriptor>()];
             let descriptor = Descriptor::read_from_bytes(bytes).unwrap();
             let log_key = first_log_key + slot as u64;
             let fixed = Descriptor { log_key, created_s: 1_700_000_000, ..descriptor };
+            // The checksum covers the replaced fields.
             bytes.copy_from_slice(fixed.sealed().as_bytes());
         }
     }

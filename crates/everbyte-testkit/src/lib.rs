@@ -23,6 +23,7 @@ pub mod schedule;
 pub fn number(name: &str, otherwise: u64) -> u64 {
     let set = std::env::var(name).ok();
     set.map_or(otherwise, |text| {
+        // A misspelt seed must not silently become the default.
         text.parse().unwrap_or_else(|_| panic!("{name}={text}: no number"))
     })
 }
@@ -43,6 +44,7 @@ pub fn crash_seed() -> u64 {
 /// In CI, which sets the variable `CI`.
 #[expect(clippy::print_stderr, reason = "a test that is not run says so")]
 pub fn not_run(why: &str) {
+    // CI has all requirements, so a skipped test there is a lost test.
     assert!(std::env::var_os("CI").is_none(), "not run in CI: {why}");
     eprintln!("not run: {why}");
 }

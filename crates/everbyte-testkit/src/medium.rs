@@ -47,6 +47,7 @@ pub fn check_medium<M: Medium>(medium: &M) {
     assert!(medium.len() >= LEN_MIN, "the suite needs {LEN_MIN} bytes");
     assert!(medium.len().is_multiple_of(BLOCK_U64), "the length is no multiple of a block");
     assert!(!medium.is_empty());
+    // First, because a failed medium loses stores, and each later check would blame another part.
     medium.check().expect("a new medium has not failed");
     check_words(medium);
     check_stores(medium);
@@ -64,7 +65,9 @@ pub fn check_medium<M: Medium>(medium: &M) {
 /// # Panics
 /// As [`check_medium`].
 pub fn check_words<M: Medium>(medium: &M) {
+    // Fixed seeds: a failure on any machine is reproducible.
     let mut random = Random(1);
+    // The first and last word of a line, of a block and of the medium.
     let places = [0, 8, 56, 64, 4088, 4096, LEN_MIN - 8, medium.len() - 8];
     for at in places.map(PoolOffset) {
         let value = random.next();
@@ -74,8 +77,11 @@ pub fn check_words<M: Medium>(medium: &M) {
         medium.read(at, &mut bytes);
         assert_eq!(bytes, value.to_le_bytes(), "bytes of the word at {at}");
         medium.peek(at, &mut bytes);
+        // A peek may return torn bytes only during a concurrent store, and this thread is the only
+        // user.
         let peeked = (medium.peek_word(at), u64::from_le_bytes(bytes));
         assert_eq!(peeked, (value, value), "a peek at {at}, where nobody stores");
+        // Every bit changes, so a partly stored word cannot equal the expected one.
         medium.store(at, &(!value).to_le_bytes());
         assert_eq!(medium.load_word(at), !value, "word stored as bytes at {at}");
     }
@@ -88,19 +94,24 @@ pub fn check_words<M: Medium>(medium: &M) {
 /// # Panics
 /// As [`check_medium`].
 pub fn check_window<M: Medium>(medium: &M) {
+    // A small medium has no whole run. Then the suite checks the empty window alone.
     let runs = (medium.len() / WINDOW_REGION_BYTES).min(3);
+    // Descending, then repeated: neither the order nor the address of a run may determine its
+    // place.
     let order: Vec<u64> = (0..runs).rev().chain(0..runs).collect();
     let window = medium.window(order.len() as u64);
     assert_eq!((window.regions(), window.offset(0)), (0, None), "a new window is empty");
     for (region, &run) in (0..).zip(&order) {
         let run = PoolOffset(run * WINDOW_REGION_BYTES);
         medium.extend_window(&window, run);
+        // Readers of other threads rely on it: a counted region is mapped.
         assert_eq!(window.regions(), region + 1);
         let start = region * WINDOW_REGION_BYTES;
         for at in [0, 8, 4096, WINDOW_REGION_BYTES - 8] {
             assert_eq!(window.offset(start + at), Some(run.plus(at)));
             medium.store_word(run.plus(at), start + at + 1);
             assert_eq!(medium.load_word_in(&window, start + at), start + at + 1);
+            // Streams bypass the cache, and the mapping of the window has other addresses.
             medium.stream(run.plus(at), &(start + at + 2).to_le_bytes());
             medium.fence().expect("the medium has not failed");
             let mut bytes = [0; 5];
@@ -111,6 +122,7 @@ pub fn check_window<M: Medium>(medium: &M) {
     }
     if let Some(&first) = order.first() {
         let first = PoolOffset(first * WINDOW_REGION_BYTES);
+        // Later regions of the same run have overwritten the first one's words.
         assert_eq!(medium.load_word_in(&window, 8), medium.load_word(first.plus(8)));
     }
 }
@@ -122,6 +134,7 @@ pub fn check_window<M: Medium>(medium: &M) {
 /// As [`check_medium`].
 pub fn check_stores<M: Medium>(medium: &M) {
     let mut random = Random(2);
+    // Two blocks of ranges and a block on each side, so a store beyond its range is detected.
     let mut model = random.bytes(4 * BLOCK);
     medium.stream(PoolOffset(0), &model);
     for (start, len) in RANGES {
@@ -136,6 +149,7 @@ pub fn check_stores<M: Medium>(medium: &M) {
             model[BLOCK + start..][..len].copy_from_slice(&bytes);
             let what = if streamed { "stream" } else { "store" };
             assert_contents(medium, &model, &format!("after a {what} of {start}+{len}"));
+            // Flushes and fences must not change bytes, for example by writing back an older copy.
             medium.flush(at, len as u64);
             medium.fence().expect("the medium has not failed");
             assert_contents(medium, &model, &format!("after a fence of {start}+{len}"));
@@ -175,6 +189,7 @@ pub fn check_changed_lines<M: Medium>(medium: &M) {
         let found = medium.changed_lines(block, start, new);
         assert_eq!(found, expected, "changed lines of {start}+{}", new.len());
     };
+    // `changed_lines` compares within one block.
     let inside = RANGES.into_iter().filter(|(start, len)| start + len <= BLOCK);
     let others = (0..200).map(|_| {
         let start = random.below(BLOCK + 1);
@@ -184,6 +199,8 @@ pub fn check_changed_lines<M: Medium>(medium: &M) {
     for (start, len) in ranges {
         let mut new = old[start..start + len].to_vec();
         compare(start, &new);
+        // Changes add up. A second change of the same bit restores it, so equal bytes occur as
+        // well.
         for changes in [1, 1, 5, 200] {
             for _ in 0..changes.min(len) {
                 let byte = random.below(len);
@@ -208,6 +225,7 @@ pub fn check_counters<M: Medium>(medium: &M) {
             lines_stored: lines,
             lines_flushed: flushed,
             fences,
+            // The cost depends on the emulated technology, so it is not compared.
             modelled_ns: now.modelled_ns - before.modelled_ns,
         };
         assert_eq!(now.since(&before), expected, "counters of {what}");
@@ -217,6 +235,7 @@ pub fn check_counters<M: Medium>(medium: &M) {
     let mut out = [0; 100];
     medium.read(at, &mut out);
     medium.load_word(PoolOffset(64));
+    // A comparison reads only. Its loads must not count as stores.
     medium.changed_lines(BlockNo(0), 0, &out);
     expect("reads", 0, 0, 0, 0);
     medium.store_word(PoolOffset(64), 1);
@@ -224,15 +243,18 @@ pub fn check_counters<M: Medium>(medium: &M) {
     medium.store(at, &[5; 5]);
     expect("a store over an edge", 5, 2, 0, 0);
     medium.store(at, &[5; 5]);
+    // Requests are counted, not changes: the figures stand for the traffic to the medium.
     expect("the same store again", 5, 2, 0, 0);
     medium.stream(at, &[6; 4 + 128 + 1]);
     expect("an unaligned stream", 133, 4, 0, 0);
     medium.stream(PoolOffset(BLOCK_U64), &[7; BLOCK]);
     expect("a streamed block", 4096, 64, 0, 0);
+    // The first 4 bytes end a line, and the other 64 fill the next one.
     medium.flush(at, 4 + 64);
     expect("a flush of two lines", 0, 0, 2, 0);
     medium.flush(PoolOffset(0), 2 * BLOCK_U64);
     expect("a flush of two blocks", 0, 0, 128, 0);
+    // Empty ranges are legal at any place and must touch no line.
     medium.store(at, &[]);
     medium.stream(at, &[]);
     medium.flush(at, 0);
@@ -253,7 +275,9 @@ pub fn check_send<M: Medium>(medium: &M) {
     medium.stream(PoolOffset(0), &stored);
     let pieces = [
         Piece::Bytes(b"head"),
+        // Empty pieces between others must not end the message.
         Piece::Zeroes { len: 0 },
+        // Unaligned and across a block, as replies with a partial first block need it.
         Piece::Stored { at: PoolOffset(61), len: 4097 },
         Piece::Stored { at: PoolOffset(8), len: 0 },
         Piece::Zeroes { len: 2 * BLOCK + 3 },
@@ -271,6 +295,7 @@ pub fn check_send<M: Medium>(medium: &M) {
     theirs.read_exact(&mut received).expect("what was sent arrives");
     assert!(received == expected, "other bytes arrived than were sent");
     let nothing = [Piece::Bytes(&[]), Piece::Zeroes { len: 0 }];
+    // A message without bytes must not reach the system: some sockets would send an empty packet.
     assert_eq!(medium.send(ours.as_fd(), &nothing).expect("sending nothing"), 0);
     // A child that another thread starts at this moment may hold the other end open for a while.
     theirs.shutdown(Shutdown::Both).expect("a connected socket");
@@ -291,6 +316,8 @@ pub fn check_full_socket<M: Medium>(medium: &M) {
     let whole = [Piece::Stored { at: PoolOffset(0), len }];
     let mut sizes = Vec::new();
     while let sent @ 1.. = medium.send(ours.as_fd(), &whole).expect("the socket is open") {
+        // Each call restarts the message, so the receiver compares each part with the start of the
+        // pattern.
         sizes.push(sent);
         assert!(sizes.len() < CALLS_MAX, "a socket that nobody reads took {CALLS_MAX} messages");
     }
@@ -305,6 +332,7 @@ pub fn check_full_socket<M: Medium>(medium: &M) {
 fn assert_contents<M: Medium>(medium: &M, model: &[u8], when: &str) {
     let mut out = vec![0; model.len()];
     medium.read(PoolOffset(0), &mut out);
+    // The first wrong byte says more than two printed blocks.
     if let Some(at) = (0..model.len()).find(|&at| out[at] != model[at]) {
         panic!("byte {at} (line {}) {when}: {} for {}", at / LINE, out[at], model[at]);
     }

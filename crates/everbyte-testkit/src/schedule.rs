@@ -44,11 +44,14 @@ impl<const THREADS: usize> Turns<THREADS> {
     /// # Panics
     /// If a thread waits without end, or no scheduler runs the thread.
     pub fn pause(&self, tries: u32) {
+        // A livelock makes points without end, so the scheduler alone would notice it late.
         assert!(tries < 100_000, "a thread waits without end");
         let me = schedule::thread_index().expect("only scheduled threads wait");
+        // Own steps remove no obstacle of the own thread.
         let others = self.steps.load(SeqCst) - self.own_steps[me].load(SeqCst);
         // Steps of others may have removed the obstacle, and no later step would report that.
         if self.last_pause[me].swap(others, SeqCst) == others {
+            // The result is true here: the assertion above has found a scheduler.
             let _is_run = schedule::wait(CHANGE);
         } else {
             self.step();
@@ -61,6 +64,7 @@ impl<const THREADS: usize> Turns<THREADS> {
         if let Some(me) = schedule::thread_index() {
             self.own_steps[me].fetch_add(1, SeqCst);
         }
+        // Before the point, so that a waiting thread is among the candidates at it.
         schedule::released(CHANGE);
         schedule::point();
     }
@@ -97,6 +101,8 @@ impl<B: Copy + Debug> Search<B> {
     /// Returns the first failure of seeds `0..seeds`.
     #[must_use]
     pub fn find(&self, seeds: u64, bug: Option<B>) -> Option<Failure> {
+        // The lowest failing seed is reported, so the result does not depend on the number of
+        // seeds.
         (0..seeds).find_map(|seed| {
             self.schedules(seed).into_iter().find_map(|schedule| {
                 let message = (self.run)(seed, &schedule, bug).err()?;
@@ -113,7 +119,9 @@ impl<B: Copy + Debug> Search<B> {
         let Some(Failure { seed, schedule, message }) = self.find(PLANTED_SEEDS, Some(bug)) else {
             panic!("{bug:?} was not caught");
         };
+        // Another message would mean that another check has failed by accident.
         assert!(message.contains(words), "{bug:?} is caught by seed {seed}: {message}");
+        // Without the bug the same run must pass. Otherwise the failure has another cause.
         let sound = (self.run)(seed, &schedule, None);
         assert_eq!(sound, Ok(()), "without {bug:?}, seed {seed}, {schedule}");
     }
@@ -121,6 +129,8 @@ impl<B: Copy + Debug> Search<B> {
     fn schedules(&self, seed: u64) -> [Schedule; 2] {
         let first = (0..self.threads).cycle().nth(usize::try_from(seed).unwrap_or(0)).unwrap_or(0);
         let [near, far] = self.delays_max;
+        // Ascending, as the scheduler requires: the second delay lies beyond the bound of the first
+        // one.
         let at = vec![seed * 7 % near, near + seed * 13 % far];
         [Schedule::Seeded(seed), Schedule::Delays { first, at }]
     }
@@ -136,6 +146,7 @@ pub fn run_and_check(
     state: impl FnOnce() -> String,
     check: impl FnOnce(),
 ) -> Result<(), String> {
+    // After a deadlock or a panic the state is unfinished, and `check` would report a consequence.
     if let Some(trouble) = schedule::run(schedule, tasks).trouble {
         return Err(format!("{trouble}; {}", state()));
     }

@@ -83,6 +83,7 @@ impl Node {
 
     /// Fails if the flags forbid a write at `offset` of a file with so many bytes.
     fn check_write(&self, offset: u64, bytes: usize) -> Result<(), i32> {
+        // An append-only file accepts bytes from its end on.
         if at(offset) < bytes { self.check_unrestricted() } else { self.check_mutable() }
     }
 
@@ -99,12 +100,14 @@ impl Node {
 
     fn has_room(&self) -> bool {
         let all = self.all_attributes();
+        // One block without its head; an entry has 3 bytes of lengths.
         all.iter().map(|(name, value)| 3 + name.len() + value.len()).sum::<usize>() <= 4084
     }
 }
 
 /// The entries with the permissions of a mode, and their shifts: owner, mask or else group, others.
 fn in_mode(list: &mut [AclEntry]) -> Vec<(&mut u16, u32)> {
+    // With a mask the group bits of the mode are the mask's, as POSIX.1e defines.
     let group = if list.iter().any(|entry| entry.0 == 16) { 16 } else { 4 };
     let places = list.iter_mut().filter_map(|(tag, permissions, _)| match *tag {
         1 => Some((permissions, 6)),
@@ -121,6 +124,7 @@ fn mode_of(list: &mut [AclEntry]) -> u32 {
 
 fn is_valid(list: &[AclEntry]) -> bool {
     let has = |tag| list.iter().any(|entry| entry.0 == tag);
+    // Entries of named users or groups require a mask.
     list.is_sorted_by_key(|entry| entry.0) && (has(16) || !(has(2) || has(8)))
 }
 
@@ -191,7 +195,10 @@ impl Model {
     /// excludes. The file must be as now, and so must every operation answered before its last change. The
     /// last model is the present.
     pub fn note_synced(allowed: &mut Vec<Self>, path: &[&str]) {
+        // The last model is the present, and stays allowed.
         let Some(now) = allowed.last() else { return };
+        // A checkpoint covers all earlier operations, so every model up to the last difference is
+        // excluded.
         let changed = allowed.iter().rposition(|earlier| !now.is_unchanged_since(earlier, path));
         allowed.drain(..changed.map_or(0, |before| before + 1));
     }
@@ -226,6 +233,7 @@ impl Model {
         self.0[parent].check_mutable()?;
         self.dir(parent)?.insert(name, number);
         let is_dir = matches!(what, Content::Dir(_));
+        // The `..` of a subdirectory is a name of its parent.
         self.0[parent].links += u32::from(is_dir);
         let new = self.inheriting(what, permissions, parent);
         self.0.push(new);
@@ -237,6 +245,7 @@ impl Model {
         let mut node = Node::new(what, permissions, parent);
         node.flags = self.0[parent].flags & INHERITED;
         let default = &self.0[parent].default;
+        // As on Linux, a symbolic link has neither a mask nor a list.
         if matches!(node.what, Content::Link(_)) {
             return node;
         }
@@ -249,6 +258,7 @@ impl Model {
             *allowed &= u16::try_from(permissions >> shift & 7).unwrap();
         }
         node.permissions = permissions & 0o7000 | mode_of(&mut node.access);
+        // A list of the three classes says no more than the mode, so it is not stored.
         if node.access.len() == 3 {
             node.access.clear();
         }
@@ -313,6 +323,7 @@ impl Model {
             (Mode::Exchange, None) => return Err(ENOENT),
             _ => {}
         }
+        // Before the check for the same file, in the order of the program's errors.
         if self.is_within(to_dir, source) {
             return Err(EINVAL);
         }
@@ -348,6 +359,7 @@ impl Model {
         self.dir(from_dir)?.remove(from_name);
         self.dir(to_dir)?.insert(to_name.into(), source);
         self.moved(source, from_dir, to_dir);
+        // After the move: the device takes the name that the move has freed.
         if matches!(mode, Mode::Whiteout | Mode::NewWhiteout) {
             return self.make_node_in(from_dir, from_name.into(), Content::Whiteout, 0);
         }
@@ -374,14 +386,17 @@ impl Model {
         what: char,
         keep_size: bool,
     ) -> Result<(), i32> {
+        // A missing file is reported before an empty range.
         self.find(path)?;
         if len == 0 {
             return Err(EINVAL);
         }
         self.bytes(path)?;
         let node = &self.0[self.find(path)?];
+        // A reservation changes no byte, so an append-only file allows it.
         if what == 'r' { node.check_mutable() } else { node.check_unrestricted() }?;
         let (bytes, end) = (self.bytes(path)?, at(offset + len));
+        // A punch never changes the size.
         if !keep_size && what != 'p' {
             bytes.resize(bytes.len().max(end), 0);
         }
@@ -418,6 +433,7 @@ impl Model {
         let mut changed = self.0[node].clone();
         match &changed.what {
             _ if !is_valid(list) => return Err(EINVAL),
+            // The order of these errors is the program's: both models must give the same one.
             _ if changed.check_unrestricted().is_err() => return Err(EPERM),
             Content::Link(_) => return Err(EOPNOTSUPP),
             Content::Dir(_) => {}
@@ -443,6 +459,7 @@ impl Model {
     fn chmod(&mut self, path: &[&'static str], permissions: u32) -> Result<(), i32> {
         let node = self.find(path)?;
         self.0[node].check_unrestricted()?;
+        // Without set-group-id: its inheritance has a separate test.
         let permissions = if self.is_dir(node) { permissions & !0o2000 } else { permissions };
         self.0[node].permissions = permissions;
         for (allowed, shift) in in_mode(&mut self.0[node].access) {
@@ -458,6 +475,7 @@ impl Model {
             Content::File(_) | Content::Dir(_) => {}
             _ => return Err(EOPNOTSUPP),
         }
+        // A set immutable flag protects the others, unless the same call clears it.
         if node.flags & bits & IMMUTABLE != 0 && node.flags != bits {
             return Err(EPERM);
         }
@@ -480,6 +498,7 @@ impl Model {
         if self.is_dir(node) {
             return Err(EPERM);
         }
+        // A file that has lost its last name never gets another one.
         if self.0[node].links == 0 && !self.0[node].is_unnamed {
             return Err(ENOENT);
         }
@@ -500,6 +519,7 @@ impl Model {
         let target_bytes = self.bytes(to)?.len();
         let [start, to_start] = offsets.map(at);
         let len = at(len).min(source.len().saturating_sub(start));
+        // Overlapping ranges of one file are refused, as by `copy_file_range`.
         if is_same && start.abs_diff(to_start) < len {
             return Err(EINVAL);
         }
@@ -522,6 +542,7 @@ impl Model {
         self.dir(directory)?;
         self.0[directory].check_mutable()?;
         let node = self.inheriting(Content::File(Vec::new()), permissions, directory);
+        // Before the push, so it is the number of the new node.
         self.1[hand] = Some(self.0.len());
         self.0.push(Node { links: 0, is_unnamed: true, ..node });
         Ok(())
@@ -561,6 +582,8 @@ impl Model {
             Content::Fifo => ('p', 0, Vec::new()),
             Content::Whiteout => ('c', 0, Vec::new()),
         };
+        // Numbers of inodes differ between model and program. The lowest path identifies a file in
+        // both.
         let first_path = firsts.entry(node).or_insert_with(|| path.to_owned()).clone();
         let (permissions, links) = (*permissions, *links);
         let (flags, accessed) = (self.0[node].flags, self.0[node].accessed);
@@ -614,6 +637,7 @@ impl Model {
             Op::Accessed(path, ns) => {
                 let node = self.find(path)?;
                 self.0[node].check_unrestricted()?;
+                // Euclidean, because times before 1970 are negative.
                 if !SECONDS.contains(&ns.div_euclid(1_000_000_000)) {
                     return Err(EINVAL);
                 }

@@ -199,6 +199,7 @@ pub const ACLS: [&[AclEntry]; 7] = [
 /// The value of an attribute with a list.
 #[must_use]
 pub fn acl_value(entries: &[AclEntry]) -> Vec<u8> {
+    // The version of the kernel's format of lists.
     let mut value = vec![2, 0, 0, 0];
     for (tag, permissions, id) in entries {
         value.extend(tag.to_le_bytes());
@@ -291,6 +292,7 @@ pub fn numbered_name(number: u32) -> String {
 /// Bytes of a write of `byte` at `offset`. They depend on their position.
 #[must_use]
 pub fn written(offset: u64, len: usize, byte: u8) -> Vec<u8> {
+    // A prime period: bytes at the wrong block, line or word differ from the expected ones.
     let cycle: Vec<u8> = (0..251).map(|place| byte ^ place).collect();
     let (mut bytes, mut place) = (Vec::with_capacity(len), (offset % 251) as usize);
     while bytes.len() < len {

@@ -69,6 +69,7 @@ impl<M: Medium> Real<M> {
 
     /// Another user of `fs` with separate hands.
     pub fn sharing(fs: Arc<FileSystem<M>>) -> Self {
+        // Explored runs take no real time, but a slow machine must not end a view by its deadline.
         fs.volume().set_pin_limits(LIMITS);
         Self { fs, hands: [None; 4], opened: None, views: Default::default() }
     }
@@ -104,6 +105,7 @@ impl<M: Medium> Real<M> {
         let view = self.fs.view(self.find(path)?, 0, usize::MAX)?;
         let mut bytes = vec![0; view.len()];
         let read = view.read(0, &mut bytes);
+        // These bytes are the reference of all later looks, so they must be complete.
         assert!(matches!(read, Ok(len) if len == bytes.len()), "{path:?}: {read:?}");
         self.views[hand] = Some(HeldView { view, bytes });
         Ok(())
@@ -127,6 +129,7 @@ impl<M: Medium> Real<M> {
                 let at = now.iter().zip(bytes).position(|(now, then)| now != then);
                 Err(format!("a view of {} bytes has another one at {at:?}", bytes.len()))
             }
+            // A checkpoint or a lack of space may end any view. Only other bytes are a mistake.
             Err(ViewError::Ended) => Ok(()),
             Err(error) => Err(error.to_string()),
         }
@@ -172,6 +175,7 @@ impl<M: Medium> Real<M> {
                     Mode::NewWhiteout => RenameMode::Whiteout { uid: 1, gid: 2, replaces: false },
                 };
                 let from = self.parent(from)?;
+                // The model finds the old name before it looks at the path of the new one.
                 self.fs.lookup(from.0, from.1)?;
                 self.fs.rename(from, self.parent(to)?, mode)
             }
@@ -187,6 +191,7 @@ impl<M: Medium> Real<M> {
             Op::Unnamed(path, permissions, hand) => {
                 let directory = self.find(path)?;
                 let new = NewInode { permissions: *permissions, umask: UMASK, ..FILE };
+                // Before the close, as in the model: after an error the hand keeps its file.
                 let made = self.fs.create_unnamed(directory, &new)?;
                 self.close(*hand)?;
                 self.hands[*hand] = Some(made.inode);
@@ -298,6 +303,7 @@ impl<M: Medium> Real<M> {
         };
         let mut bytes = vec![0; 1 << 20];
         let read = self.fs.read_file(&file, 0, &mut bytes);
+        // Also after an error: the file stays open for the next call.
         self.opened = Some(file);
         bytes.truncate(read?);
         Ok(bytes)
@@ -345,6 +351,7 @@ impl<M: Medium> Real<M> {
             let value = self.fs.attribute(inode, &name)?;
             attributes.push((String::from_utf8(name).unwrap(), value));
         }
+        // The program lists attributes in the order of the block, and the model by name.
         attributes.sort();
         let accessed = Some(attr.accessed_ns).filter(|ns| !RECENT.contains(ns)).unwrap_or(0);
         let seen = FileSnapshot {
@@ -368,6 +375,7 @@ impl<M: Medium> Real<M> {
                 place = last.next;
                 for entry in entries {
                     let name = String::from_utf8(entry.name).unwrap();
+                    // A listing in parts must have each name once, also across bucket splits.
                     assert!(names.insert(name, entry.inode).is_none(), "a name is listed twice");
                 }
             }
@@ -410,6 +418,8 @@ const FILE: NewInode<'_> = NewInode {
 impl<M: Medium> Subject for Real<M> {
     fn make(&mut self, op: &Op) -> Result<(), i32> {
         self.act(op).map_err(|error| {
+            // No operation of a sound file system may report damage, and the media of tests have
+            // enough space.
             let is_damage = error.errno() == 5;
             assert!(!is_damage && !matches!(error, FsError::NoSpace), "{op:?}: {error}");
             error.errno()
