@@ -123,6 +123,8 @@ impl<M: Medium> FileSystem<M> {
         spec.log_bytes = options.log_bytes;
         spec.lanes = options.lanes;
         spec.checkpoint_lines = options.checkpoint_lines;
+        // The volume is durable from here on. A crash before the format leaves a superblock without
+        // tables.
         pool.create_volume(&spec, NewRoot::Blocks(&superblock.image()))?;
         Self::open_or_format(pool, name, options).inspect_err(|error| {
             // A volume without a file system is useless. The caller gets the error of the creation.
@@ -183,6 +185,7 @@ impl<M: Medium> FileSystem<M> {
             renames: Mutex::new(()),
             handle,
         };
+        // Before the orphans are freed, because their batches are subject to the limit.
         fs.set_size_blocks(fs.volume().size_bytes()? / BLOCK_U64);
         // A deletion of the volume waits for the holders of inode locks.
         fs.handle.set_users(Arc::new(fs.locks.clone()));
@@ -323,6 +326,7 @@ fn format<M: Medium>(
         batch.change_word(at.plus(TABLES_AT), encode_word(1));
         Ok::<(), FsError>(())
     })?;
+    // The creation is answered only when it is durable.
     Ok(volume.flush()?)
 }
 

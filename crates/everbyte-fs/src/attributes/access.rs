@@ -57,6 +57,8 @@ impl<M: Medium> FileSystem<M> {
         let word = now();
         let now = decode_time(word).unwrap_or(0);
         {
+            // First for reading: in most calls the time stays, and readers must not exclude each
+            // other.
             let _lock = self.locks.read(inode);
             if !times.changes(&self.load_inode(inode)?.1, now) {
                 return Ok(());
@@ -67,6 +69,7 @@ impl<M: Medium> FileSystem<M> {
         self.volume().change(|batch, _| {
             let mut edits = Edits::new(&self.tables);
             let words = &mut edits.get(self.reader(), inode)?.words;
+            // Another reader may have set the time between the two locks.
             if times.changes(words, now) {
                 words.set(Field::Accessed, word);
             }

@@ -27,6 +27,7 @@ impl<M: Medium> FileSystem<M> {
                 return Err(FsError::Unsupported);
             }
             let old = words.flags();
+            // A caller may clear the immutable flag and change others in one call, as on ext4.
             if old.common(flags).has(FileFlags::IMMUTABLE) && old != flags {
                 return Err(FsError::Immutable);
             }

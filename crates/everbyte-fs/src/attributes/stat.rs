@@ -153,8 +153,11 @@ impl<M: Medium> FileSystem<M> {
             let now = now();
             let mut edits = Edits::new(&self.tables);
             let edit = edits.get(self.reader(), inode)?;
+            // Within the plan, under the lock: the flags can change until then.
             check_set_attr(&edit.words, set)?;
             if let Some(permissions) = set.permissions {
+                // In the same batch: a list and a mode that disagree would grant other rights after
+                // a crash.
                 plan_permissions(batch, edit, permissions)?;
             }
             let words = &mut edit.words;

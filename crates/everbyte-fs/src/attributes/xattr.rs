@@ -143,6 +143,7 @@ impl<M: Medium> FileSystem<M> {
         if !is_acl(name) {
             return Err(FsError::Invalid { what: "the attribute is not an access control list" });
         }
+        // Before any lock: an invalid value needs no batch.
         let acl = Acl::parse(value)?;
         if planted(Bug::AclBesideMode)
             && let Some(acl) = &acl

@@ -126,6 +126,7 @@ impl Xattrs {
         }
         image[..4].copy_from_slice(&MAGIC);
         image[8..HEAD].copy_from_slice(&u32::try_from(at).ok()?.to_le_bytes());
+        // The end is covered, so a flipped end does not shorten the list.
         let crc = crc32c::crc32c(&image[8..at]);
         image[4..8].copy_from_slice(&crc.to_le_bytes());
         Some(image)
@@ -143,6 +144,8 @@ impl Xattrs {
         while at < end {
             let name_at = at + 3;
             let value_at = name_at + usize::from(*image.get(at)?);
+            // The checksum proves no writer: a crafted block can have any lengths, so each access
+            // is checked.
             let value_bytes = u16::from_le_bytes(*image.get(at + 1..)?.first_chunk()?);
             at = value_at + usize::from(value_bytes);
             let (name, value) = (image.get(name_at..value_at)?, image.get(value_at..at)?);

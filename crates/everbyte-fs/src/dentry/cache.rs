@@ -84,6 +84,7 @@ impl Key {
     fn new(parent: InodeNo, name: Name<'_>, seed: u64) -> Option<Self> {
         let bytes = name.bytes();
         let mut room = [0; NAME_BYTES];
+        // Zeroes fill the rest, so names are compared by words.
         room.get_mut(..bytes.len())?.copy_from_slice(bytes);
         let mut words = [0; NAME_WORDS];
         for (word, bytes) in words.iter_mut().zip(room.as_chunks().0) {
@@ -136,6 +137,7 @@ impl Set {
     }
 
     fn end(&self, before: u64) {
+        // The stores of the entry become visible before the even number.
         self.sequence.store(before + 2, Ordering::Release);
     }
 }
@@ -197,6 +199,7 @@ impl DentryCache {
         let removed = || self.directories_removed.load(Ordering::Acquire);
         let inode = found.map_or_else(removed, |found| found.inode.0);
         let kind = found.map_or(0, |found| found.kind.mode_bits() >> 12);
+        // Within the odd sequence, so a reader discards a mixed entry.
         set.ways[way].put(&key, inode, u64::from(kind));
         set.tags[way].store(key.tag, Ordering::Relaxed);
         set.end(before);
@@ -232,6 +235,8 @@ impl DentryCache {
 
     /// Forgets all absent names. The caller holds the lock of a directory during its removal.
     pub(crate) fn forget_absent(&self) {
+        // One count for all directories: a search for the names of one directory would visit all
+        // sets.
         self.directories_removed.fetch_add(1, Ordering::AcqRel);
     }
 }

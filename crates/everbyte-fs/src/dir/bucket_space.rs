@@ -50,7 +50,10 @@ impl<M: Medium> Dir<'_, M> {
     ) -> bool {
         let (Some(index), Some(start)) = (space.slot, space.start) else { return false };
         let place = Place { start, units: entry.units() };
+        // Also if the batch fails later: a missing unit costs a check, a wrongly free one an entry.
         self.note_free(bucket.head.at.block(), space.free.without(place));
+        // Unlogged: no durable slot names these units. The slot's word is logged and published
+        // after the fence.
         batch.stream(bucket.head.heap_at(place), &entry.encode());
         let slot = Slot::entry(place, entry.hash);
         batch.change_word(bucket.head.slot_at(index), slot.encode());
@@ -71,11 +74,14 @@ impl<M: Medium> Dir<'_, M> {
         bucket: &Bucket,
         entry: &RawEntry,
     ) -> Result<BucketSpace, FsError> {
+        // Undo can restore an entry removed in an open epoch, so its slot and its units are not
+        // free.
         let (current, completed) = (batch.writer().epoch(), batch.volume().completed_epoch());
         let units = entry.units();
         let mut free =
             self.known.map_or(FreeUnits::NONE, |known| known.get(bucket.head.at.block()));
         let mut start = free.run(units);
+        // A cached unit is certainly free. Only a lack of them requires the check of all slots.
         if start.is_none() {
             free = bucket.free_units(current, completed)?;
             start = free.run(units);
@@ -115,6 +121,7 @@ impl<M: Medium> Dir<'_, M> {
         header: BucketHeader,
         entries: &[RawEntry],
     ) -> Result<BlockNo, FsError> {
+        // A new block for every rewrite: undo restores the word that names the old bucket.
         let block = batch.alloc_node().ok_or(FsError::NoSpace)?;
         batch.stream(block.offset(), &Bucket::image(header, entries)[..]);
         let units: usize = entries.iter().map(RawEntry::units).sum();
@@ -131,6 +138,7 @@ impl<M: Medium> Dir<'_, M> {
 /// Returns true if a rewritten bucket with `entries` has enough free space to be worth the rewrite.
 pub(super) fn fits_with_space(entries: &[RawEntry]) -> bool {
     let units: usize = entries.iter().map(RawEntry::units).sum();
+    // Otherwise a nearly full bucket would be rewritten for each new entry.
     units + UNITS_OF_ENTRY_MAX <= UNITS_KEPT && entries.len() < SLOTS_KEPT
 }
 

@@ -42,6 +42,8 @@ impl FreeUnitsCache {
     /// Cached free units of `bucket`.
     pub(super) fn get(&self, bucket: BlockNo) -> FreeUnits {
         let known = self.place(bucket).lock();
+        // A freed bucket's block can become a bucket again. Its plan then stores the new units
+        // first.
         if known.bucket == bucket { known.free } else { FreeUnits::NONE }
     }
 

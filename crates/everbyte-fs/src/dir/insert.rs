@@ -31,6 +31,8 @@ impl<M: Medium> Dir<'_, M> {
         let mut entry = RawEntry { hash, inode, kind, name: name.bytes().into() };
         // Each round halves the range of the bucket, down to one hash.
         for _ in 0..=HASH_BITS {
+            // With the planned changes: an earlier round, or another entry of the batch, has split
+            // buckets.
             let Some((path, head)) = self.head_of(Some(batch), hash)? else {
                 let header = self.first_header();
                 let block = self.plan_bucket(batch, header, std::slice::from_ref(&entry))?;
@@ -40,6 +42,7 @@ impl<M: Medium> Dir<'_, M> {
             let mut bucket = Bucket::unread(head);
             self.read_for(batch, &mut bucket)?;
             let space = self.space_in(batch, &bucket, &entry)?;
+            // A place in a listing is a hash, so two entries need different ones.
             entry.hash = hash + space.free_low_bits().ok_or(FsError::NoSpace)?;
             if self.plan_entry(batch, &bucket, &space, &entry) {
                 return Ok(());
@@ -64,6 +67,8 @@ impl<M: Medium> Dir<'_, M> {
             (block, block)
         } else {
             let depth = header.depth + 1;
+            // More entries with one hash than it has low bits. Only a chosen set of names reaches
+            // this.
             if depth >= HASH_BITS {
                 return Err(FsError::NoSpace);
             }
@@ -74,6 +79,7 @@ impl<M: Medium> Dir<'_, M> {
             (self.plan_bucket(batch, low, &lower)?, self.plan_bucket(batch, high, &upper)?)
         };
         self.plan_words(batch, path, header, [new, last])?;
+        // A deferred free: undo restores the words that name the old bucket.
         batch.free(path.bucket);
         Ok(())
     }
@@ -92,6 +98,8 @@ impl<M: Medium> Dir<'_, M> {
             batch.change_word(path.named_at, bucket_word(low));
             return Ok(());
         }
+        // One word cannot name two buckets, so a node takes its place. It is filled before the word
+        // changes.
         if is_one_word {
             let node = batch.alloc_node().ok_or(FsError::NoSpace)?;
             let half = BLOCK_WORDS / 2;
@@ -102,6 +110,7 @@ impl<M: Medium> Dir<'_, M> {
         }
         let (node, node_named_at) = path.node.expect("a bucket beside others is in a node");
         let words = 1 << (path.bits - header.depth);
+        // The words of a bucket are adjacent, because the bits of its prefix are the highest ones.
         let first = (header.prefix << (path.bits - header.depth)) % BLOCK_WORDS;
         let word_of = |index: u64| bucket_word(if index < first + words / 2 { low } else { high });
         if words <= WORDS_ONE_BY_ONE {
@@ -114,6 +123,8 @@ impl<M: Medium> Dir<'_, M> {
         let mut image = Box::new([0; BLOCK]);
         for index in 0..BLOCK_WORDS {
             let is_changed = (first..first + words).contains(&index);
+            // The planned value: an earlier split of this batch may have changed other words of the
+            // node.
             let old = batch.word(node.offset().plus(8 * index));
             let word = if is_changed { word_of(index) } else { old };
             put_word(&mut image, index, word);

@@ -42,6 +42,7 @@ impl<M: Medium> Dir<'_, M> {
     ) -> (Vec<ListedEntry>, Option<u64>) {
         let mut from = Some(from);
         while let Some(hash) = from.filter(|hash| hash >> HASH_BITS == 0) {
+            // A large damaged directory must not fill the memory. The caller continues from here.
             if damage.len() >= DAMAGE_MAX {
                 return (Vec::new(), from);
             }
@@ -94,6 +95,7 @@ impl<M: Medium> Dir<'_, M> {
 fn listed(entries: Vec<RawEntry>, from: u64) -> Vec<ListedEntry> {
     let listed = entries.into_iter().map(|entry| ListedEntry { place: entry.hash, entry });
     let mut listed: Vec<_> = listed.filter(|listed| listed.place >= from).collect();
+    // Slots are in no order, and a position must separate listed entries from the others.
     listed.sort_unstable_by_key(|listed| listed.place);
     listed
 }

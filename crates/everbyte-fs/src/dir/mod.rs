@@ -117,6 +117,8 @@ impl<'m, M: Medium> Dir<'m, M> {
     /// Plans the removal of an entry found in the same plan.
     pub(crate) fn plan_remove(&self, batch: &mut Batch<'_, '_, M>, found: &FoundEntry) {
         if let Slot::Entry { place, .. } = found.slot {
+            // The epoch on the medium keeps slot and units from being reused before the removal is
+            // durable.
             let removed = Slot::removed(place, batch.writer().epoch());
             batch.change_word(found.slot_at, removed.encode());
         }
@@ -157,6 +159,7 @@ impl<'m, M: Medium> Dir<'m, M> {
 
     /// Plans that a slot of [`Dir::lost_slots`] is empty.
     pub(crate) fn plan_empty(&self, batch: &mut Batch<'_, '_, M>, slot_at: PoolOffset) {
+        // Empty, not removed: a damaged slot names no units that could be waited for.
         batch.change_word(slot_at, Slot::Empty.encode());
     }
 
@@ -168,6 +171,8 @@ impl<'m, M: Medium> Dir<'m, M> {
         hash: u64,
     ) -> Result<Option<FoundEntry>, Corrupt> {
         let (line, filter) = (first_line(hash), SlotFilter::new(hash));
+        // Most entries are in the first line of their hash, so a lookup usually reads one line of
+        // slots.
         let words = head.line(self.reader.medium, line)?;
         if let Some(found) = self.entry_among(&head, (line * LINE_SLOTS, &words), filter, name)? {
             return Ok(Some(found));
@@ -242,6 +247,7 @@ impl<'m, M: Medium> Dir<'m, M> {
                 entries.push(bucket.head.entry(self.reader.medium, place)?);
             }
         }
+        // The caller copies the entries to new buckets, and these have no space for more.
         if entries.iter().map(RawEntry::units).sum::<usize>() > HEAP_UNITS.len() {
             let what = "its entries take more than there is, so some of them overlap";
             return Err(Corrupt::new("directory bucket", bucket.head.at, what));

@@ -93,6 +93,7 @@ impl<M: Medium> Dir<'_, M> {
 
     /// The head of the bucket at the end of `path` for `hash`.
     fn head_at(&self, path: &BucketPath, hash: u64) -> Result<BucketHead, Corrupt> {
+        // The head repeats owner and range, so a word that leads to a foreign bucket is detected.
         let head = self.head(path.bucket)?;
         let depth = head.header.depth;
         if !head.header.covers(hash) || depth > path.bits || depth + NODE_BITS < path.bits {
@@ -138,6 +139,8 @@ impl<M: Medium> Dir<'_, M> {
                 continue;
             }
             before = Some(block);
+            // Before the descent: a claim refuses a block that was visited before, and so ends a
+            // cycle.
             on_block(at, block)?;
             if kind == TrieBlock::Node {
                 if bits + NODE_BITS >= HASH_BITS {

@@ -47,7 +47,9 @@ impl<M: Medium> FileSystem<M> {
     /// `Invalid` if the ranges overlap; `TooLarge`; the pool is full; bytes cannot be read; the volume cannot
     /// be written.
     pub fn copy(&self, from: FilePlace, to: FilePlace, len: u64) -> Result<u64, FsError> {
+        // A hint for the limits below. Each part reads the size again under both locks.
         let left = self.size_of(from.inode)?.saturating_sub(from.offset);
+        // An empty copy to a file that is not regular must fail as well.
         self.size_of(to.inode)?;
         let len = len.min(left);
         let room = FILE_BYTES_MAX.saturating_sub(to.offset);
@@ -101,9 +103,12 @@ impl<M: Medium> FileSystem<M> {
         if !run.is_data {
             return self.copy_hole(to, run.len, parts);
         }
+        // A copy in DRAM: the planner compares the new bytes with the target's, which can be in the
+        // same file.
         let mut data = vec![0; usize::try_from(run.len).expect("at most 1 MiB")];
         source.extent.read(DeviceOffset(from.offset), &mut data)?;
         let (target, _) = self.file(to.inode)?;
+        // If the log limits the part, it is shorter. The caller continues after it.
         let written = self.write_locked((to.inode, &target), (to.offset, &data), parts)?;
         Ok(written as u64)
     }
@@ -124,6 +129,8 @@ impl<M: Medium> FileSystem<M> {
         let is_hole = hole_end > leaf_end;
         if is_hole {
             let end = to.offset + len.min(hole_end - to.offset);
+            // Without the planner: only size and times change, so a hole of any length is one
+            // batch.
             return self.make_hole((to, end), None);
         }
         // Zeroing of mapped blocks works within one leaf per batch.
@@ -151,6 +158,7 @@ impl<M: Medium> FileSystem<M> {
             let before = batch.savepoint();
             if let Some(extent) = extent {
                 let mut planner = Planner::new(extent, batch, circumstances);
+                // Blocks of the target are unmapped, as in the source.
                 planner.zero(DeviceOffset(to.offset), DeviceOffset(end), false)?;
             }
             let size = edit.words.get(Field::Size).max(end);
@@ -172,6 +180,7 @@ fn run_at<M: Medium>(
     let is_data = matches!(extent.stored_run(DeviceOffset(offset))?.0, Stored::Data(_));
     let end = offset + if is_data { len.min(data_max) } else { len };
     let mut at = offset;
+    // A damaged map can have any number of runs. The caller copies a longer hole in parts.
     for _ in 0..HOLE_BLOCKS_MAX {
         let (stored, next) = extent.stored_run(DeviceOffset(at))?;
         if matches!(stored, Stored::Data(_)) != is_data {

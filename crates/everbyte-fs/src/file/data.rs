@@ -117,8 +117,11 @@ impl<M: Medium> FileSystem<M> {
         }
         let data = &data[..data.len().min(usize::try_from(room).unwrap_or(usize::MAX))];
         let (mut done, mut parts) = (0, PartBlocks::all());
+        // An empty write runs once, because it reports errors and checks the flags.
         while done < data.len() || done == 0 {
             let at = offset + done as u64;
+            // Each part takes the lock by itself, so a long write does not hold up readers of the
+            // file.
             let part = &data[done..done + part_len(at, data.len() - done)];
             match self.write_part(inode, (at, part), &mut parts) {
                 Ok(written) => done += written,
@@ -145,6 +148,8 @@ impl<M: Medium> FileSystem<M> {
         offset: u64,
         data: &[u8],
     ) -> Result<usize, FsError> {
+        // An error is returned at once: the bytes may be stored, and a second attempt would hide
+        // the failure.
         if self.overwrite_durably(inode, offset, data)? {
             return Ok(data.len());
         }
@@ -160,6 +165,7 @@ impl<M: Medium> FileSystem<M> {
         let _locks = self.locks.write(&[inode]);
         let (file, words) = self.file(inode)?;
         check_write(&words, offset)?;
+        // The size is a word of the inode, and the fast path changes none.
         let end = offset.checked_add(data.len() as u64);
         if data.is_empty() || end.is_none_or(|end| end > words.get(Field::Size)) {
             return Ok(false);
@@ -220,6 +226,7 @@ impl<M: Medium> FileSystem<M> {
                 let before = batch.savepoint();
                 let mut planner = Planner::new(&file.extent, batch, circumstances);
                 planner.write(DeviceOffset(offset), part)?;
+                // Read within the plan: a repeated plan must see the size after the checkpoint.
                 let size = edit.words.get(Field::Size).max(offset + part.len() as u64);
                 note_changed(edit, batch.allocated_since(before), size);
                 edits.plan(batch);
@@ -258,6 +265,8 @@ impl<M: Medium> FileSystem<M> {
     /// Makes `epoch` durable if it is open.
     fn complete_if_open(&self, epoch: u64) -> Result<(), FsError> {
         if self.volume().completed_epoch() < epoch {
+            // Only the epoch of the file's last change: later changes of other files need not be
+            // waited for.
             return Ok(self.volume().complete(epoch)?);
         }
         // A failed write-back must not be reported as success, even if a later checkpoint completed.
@@ -279,6 +288,8 @@ impl<M: Medium> FileSystem<M> {
         let (file, words) = self.file(inode)?;
         check_unrestricted(&words)?;
         let old_size = words.get(Field::Size);
+        // The leaf with the new end keeps its earlier bytes, so it is changed with the size in the
+        // last batch.
         let last_end = (size / LEAF_BYTES + 1) * LEAF_BYTES;
         if size < old_size {
             // Includes blocks that were reserved beyond the end.
@@ -298,6 +309,7 @@ impl<M: Medium> FileSystem<M> {
                 self.plan_free_map(batch, edit)?;
             } else if size < old_size.min(last_end) {
                 let mut planner = Planner::new(&file.extent, batch, circumstances);
+                // The rest of the last block is zeroed: an extension later must read zeroes there.
                 planner.zero(DeviceOffset(size), DeviceOffset(last_end), false)?;
             }
             note_changed(edit, batch.allocated_since(before), size);
@@ -309,6 +321,7 @@ impl<M: Medium> FileSystem<M> {
             // Their blocks are freed, so the DRAM table must not name them.
             file.extent.forget_leaves();
         }
+        // After the batch: a failed truncation leaves the size of the inode.
         file.extent.set_size_bytes(size);
         Ok(attr.expect("a change that was made was planned"))
     }
@@ -335,6 +348,8 @@ impl<M: Medium> FileSystem<M> {
                 let edit = edits.get(self.reader(), inode)?;
                 let before = batch.savepoint();
                 Planner::new(&file.extent, batch, circumstances).unmap(part)?;
+                // The size stays until the last batch, so a crash in between leaves zeroes within
+                // the file.
                 note_changed(edit, batch.allocated_since(before), edit.words.get(Field::Size));
                 edits.plan(batch);
                 Ok::<(), FsError>(())
@@ -347,6 +362,7 @@ impl<M: Medium> FileSystem<M> {
     /// Plans to free all blocks of a regular file.
     fn plan_free_map(&self, batch: &mut Batch<'_, '_, M>, edit: &Edit) -> Result<(), FsError> {
         let of = (self.reader(), edit.number);
+        // The freed nodes keep their words. Undo needs only the words of the inode.
         give_all(batch, of, |give| visit_map(self.reader(), edit, give))?;
         let entries = (0..FIRST_ENTRIES).map(|entry| edit.at.plus(INODE_AREA_AT + 8 * entry));
         for at in entries.chain([Field::Root.at(edit.at)]) {

@@ -69,6 +69,8 @@ impl<M: Medium> FileSystem<M> {
         let (at, words) = self.load_ref(found)?;
         check_regular(&words)?;
         let state = self.files.open(inode, at, &words);
+        // Under the lock for reading no writer exists, so the number is even and belongs to these
+        // words.
         state.note_verified(self.locks.note(inode));
         Ok(OpenFile { inode, state })
     }
@@ -130,18 +132,22 @@ impl<M: Medium> FileSystem<M> {
     #[inline]
     fn read_unlocked(&self, file: &OpenFile<M>, offset: u64, out: &mut [u8]) -> CopyOutcome {
         let extent = &file.state.extent;
+        // A writer is inside, and its batch can last longer than three attempts.
         let Some(noted) = self.locks.note(file.inode) else { return CopyOutcome::Ineligible };
         let is_own = Arc::ptr_eq(extent.volume(), self.volume());
         // After the sequence is noted: a deletion of the volume is seen here, or moves the sequence.
         if !is_own || !file.state.is_verified_at(noted) || self.volume().is_gone() {
             return CopyOutcome::Ineligible;
         }
+        // The size may change at this moment. The comparison after the copy detects it.
         let left = extent.size_bytes().saturating_sub(offset);
         let len = out.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         let copied = extent.copy_beside_writers(DeviceOffset(offset), &mut out[..len]);
         if !self.locks.is_as_noted(file.inode, noted) {
             return CopyOutcome::Moved;
         }
+        // An error of the copy counts only under the lock: without it the map could be a reused
+        // block.
         if copied == Ok(true) { CopyOutcome::Done(len) } else { CopyOutcome::Ineligible }
     }
 

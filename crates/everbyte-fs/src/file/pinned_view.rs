@@ -46,6 +46,7 @@ impl<M: Medium> FileSystem<M> {
     /// The file is not regular; bytes cannot be read; `Pin` if the volume's views reach their limits.
     pub fn view(&self, inode: InodeNo, offset: u64, len: usize) -> Result<View<M>, FsError> {
         let _lock = self.locks.read(inode);
+        // Under the lock for reading: no writer plans a store to a block that is not pinned yet.
         let (file, words) = self.file(inode)?;
         let size = words.get(Field::Size);
         let left = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);

@@ -56,11 +56,13 @@ impl<M: Medium> FileSystem<M> {
         }
         let end = offset.checked_add(len).filter(|&end| end <= FILE_BYTES_MAX);
         let end = end.ok_or(FsError::TooLarge)?;
+        // As on Linux, where a hole requires the flag to keep the size.
         let keep_size = keep_size || what == Allocation::Punch;
         let _op = self.volume().begin_op();
         let _locks = self.locks.write(&[inode]);
         let (file, words) = self.file(inode)?;
         match what {
+            // A reservation changes no byte, so an append-only file permits it.
             Allocation::Reserve => check_mutable(&words)?,
             Allocation::Zero | Allocation::Punch => check_unrestricted(&words)?,
         }
@@ -74,6 +76,7 @@ impl<M: Medium> FileSystem<M> {
         let last = (end - 1) / LEAF_BYTES * LEAF_BYTES;
         let (mut at, mut parts) = (offset, PartBlocks::all());
         while at < end {
+            // A sparse file can have huge holes, and a batch for each leaf of them would take hours.
             if what == Allocation::Punch && at < last {
                 let filled = self.after_hole(&file, at)?.min(last);
                 if filled > at {
@@ -104,6 +107,7 @@ impl<M: Medium> FileSystem<M> {
             });
             match changed {
                 Ok(_) => at = part.end().0,
+                // Smaller parts log fewer old bytes.
                 Err(FsError::NoLog) if parts.halve(at, len) => {}
                 Err(error) => return Err(error),
             }
@@ -137,6 +141,8 @@ impl<M: Medium> FileSystem<M> {
         let mut left = self.runs_max();
         while at < size {
             let (stored, next) = file.extent.stored_run(DeviceOffset(at))?;
+            // A damaged map can name one block in many words, and the search would take as long as
+            // the words.
             left = left.checked_sub(1).ok_or_else(|| {
                 let what = "it leads to more blocks than the pool has";
                 Corrupt::new(format!("map of {inode}"), file.extent.root_at(), what)

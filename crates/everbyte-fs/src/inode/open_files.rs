@@ -43,6 +43,7 @@ const NEVER: u64 = 1;
 impl<M: Medium> FileState<M> {
     /// Notes a verified read of the inode at sequence `noted`. The caller holds the inode's lock.
     pub(crate) fn note_verified(&self, noted: Option<u64>) {
+        // The size of the extent was set before, and readers load this word first.
         self.verified.store(noted.unwrap_or(NEVER), Ordering::Release);
     }
 
@@ -121,6 +122,7 @@ impl<M: Medium> OpenFiles<M> {
     pub(crate) fn get(&self, inode: InodeNo, at: PoolOffset, size_bytes: u64) -> Arc<FileState<M>> {
         let shard = &mut *self.shard(inode).lock();
         if let Some(file) = shard.files.get(&inode) {
+            // The entry outlives changes of the inode, so each use under the lock renews the size.
             file.extent.set_size_bytes(size_bytes);
             return Arc::clone(file);
         }
@@ -162,6 +164,7 @@ impl<M: Medium> OpenFiles<M> {
         words: &InodeWords,
     ) -> Arc<FileState<M>> {
         let file = self.get(inode, at, words.get(Field::Size));
+        // Opens share the lock for reading, so two can be concurrent. One of them is the first.
         let is_first = file.opens.fetch_add(1, Ordering::AcqRel) == 0;
         // A damaged orphan stays in use and can be opened. The last close decrements the count.
         if is_first && words.links() == 0 {
@@ -179,6 +182,7 @@ impl<M: Medium> OpenFiles<M> {
     }
 
     fn count_nameless(&self, file: &FileState<M>) {
+        // A file is counted once, although several threads may note it.
         if !file.is_nameless.swap(true, Ordering::AcqRel) {
             self.nameless.fetch_add(1, Ordering::AcqRel);
         }

@@ -43,9 +43,12 @@ impl<M: Medium> FileSystem<M> {
     ) -> Result<UnlinkState, FsError> {
         edit.words.set(Field::Changed, now);
         let is_directory = edit.words.file_type() == FileType::Directory;
+        // An empty directory loses `.` with its only name.
         let links = if is_directory { 0 } else { edit.words.links().saturating_sub(1) };
         edit.words.set_links(links);
         if is_directory {
+            // The number may be reused for another directory, and cached absent names would hide
+            // its files.
             self.dentries.forget_absent();
         }
         if links > 0 {
@@ -59,6 +62,8 @@ impl<M: Medium> FileSystem<M> {
             self.tables.plan_orphan(batch, number, true)?;
             return Ok(UnlinkState::Open(number));
         }
+        // The frees of one batch stay in DRAM until its epoch is durable. Larger files go in parts
+        // afterwards.
         if edit.words.get(Field::Blocks) > BLOCKS_AT_ONCE {
             self.tables.plan_orphan(batch, number, true)?;
             return Ok(UnlinkState::Large(number));

@@ -91,6 +91,7 @@ impl<M: Medium> AllocatedInode<'_, M> {
     /// Marks the inode as used.
     pub(crate) fn keep(mut self) {
         self.is_used = true;
+        // Relaxed, because it is a figure of reports. The free lists decide.
         self.tables.used.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -194,6 +195,7 @@ impl<M: Medium> InodeTables<M> {
     ) -> Result<PoolOffset, Corrupt> {
         let at = self.index.find(reader, table)?.ok_or_else(|| self.counted().missing(table))?;
         if self.geometry.blocks() > 1 {
+            // The index checks single blocks. A table of several blocks could leave the data area.
             index::check_place(reader, at, self.geometry.blocks())?;
         }
         Ok(at)
@@ -231,6 +233,7 @@ impl<M: Medium> InodeTables<M> {
         inode: InodeNo,
     ) -> Result<Option<PoolOffset>, Corrupt> {
         let table = self.geometry.table_of(inode);
+        // Numbers come from handles of clients, so any number is possible here.
         if table >= self.tables.load(Ordering::Acquire) || !self.geometry.is_inode(inode) {
             return Ok(None);
         }
@@ -355,6 +358,8 @@ impl<M: Medium> InodeTables<M> {
     /// the lock and do not poll the free lists.
     fn make_table(&self, volume: &Volume<M>, _growing: &MutexGuard<'_, ()>) -> Result<(), FsError> {
         let table = self.tables();
+        // In a batch of its own, before the inode's: a batch that fails later leaves the table for
+        // others.
         volume.change(|batch, _| self.plan_table(batch, table))?;
         let free = (self.geometry.head_slots()..self.geometry.slots()).rev();
         let free = free.map(|slot| self.geometry.inode(table, slot));
@@ -384,6 +389,7 @@ impl<M: Medium> InodeTables<M> {
         inode: InodeNo,
         is_orphan: bool,
     ) -> Result<(), Corrupt> {
+        // A sync of the new file looks for this epoch.
         self.note_change(inode, batch.writer().epoch(), Difference::More);
         let table_at = self.hold_table(batch, inode)?;
         plan_bit(batch, self.geometry.used(table_at, inode), true)?;
@@ -519,6 +525,7 @@ impl<M: Medium> InodeTables<M> {
         reader: Reader<'_, M>,
         inode: InodeNo,
     ) -> Result<SlotState, Corrupt> {
+        // A batch of another inode can change the same words at this moment.
         let _bits = self.stripe_of(inode).lock();
         let table_at = self.table_at(reader, self.geometry.table_of(inode))?;
         let is_set = |bit: Bit| bits_at(reader.medium, bit.at).map(|bits| bits & bit.mask != 0);
@@ -536,6 +543,7 @@ impl<M: Medium> InodeTables<M> {
         reader: Reader<'_, M>,
         claim: &mut Claim<'_>,
     ) -> Result<(), Corrupt> {
+        // The index first: the walk of the tables relies on its checked nodes.
         self.index.visit(reader, claim)?;
         self.index.visit_tables(reader, self.counted(), claim)
     }
@@ -611,6 +619,7 @@ fn plan_bit<M: Medium>(
     let old = batch.word(bit.at);
     check_readable(batch.volume().medium(), TABLE, bit.at, 8)?;
     let new = if is_set { old | bit.mask } else { old & !bit.mask };
+    // An unchanged word needs no record.
     if new != old {
         batch.change_word(bit.at, new);
     }

@@ -62,6 +62,7 @@ pub(crate) fn judge<M: Medium>(
     let nodes = HashMap::new();
     let mut tree = Tree { reader, superblock, nodes, problems: Vec::new(), more: 0 };
     let mut broken = tree.gather(tables);
+    // Before any path is shown, because the walk finds the first name of each inode.
     broken.extend(tree.follow_names());
     for (inode, corrupt) in broken {
         tree.note(|tree| {
@@ -133,6 +134,7 @@ impl<M: Medium> Tree<'_, M> {
             .filter(|(_, node)| is_listed(node))
             .map(|(inode, _)| *inode)
             .collect();
+        // The same damage gives the same report.
         directories.sort_unstable();
         let mut broken = Vec::new();
         let mut wrong = Vec::new();
@@ -182,6 +184,7 @@ impl<M: Medium> Tree<'_, M> {
         let Some(node) = self.nodes.get_mut(&inode) else {
             return wrong(format!("leads to {inode}, an unreadable or free inode"));
         };
+        // Counted even for a wrong name, so that the comparison with the inode's count is exact.
         node.names += 1;
         node.named_in.get_or_insert(directory);
         let (kind, parent, is_orphan) = (node.kind, node.parent, node.is_orphan);
@@ -262,6 +265,7 @@ impl<M: Medium> Tree<'_, M> {
                 if node.kind != FileType::Directory || node.is_orphan {
                     break false;
                 }
+                // False marks the way of this search. A second visit of the way is a circle.
                 reached.insert(at, false);
                 way.push(at);
                 at = node.parent;
@@ -285,8 +289,10 @@ impl<M: Medium> Tree<'_, M> {
     fn path(&self, inode: InodeNo) -> String {
         let mut names = Vec::new();
         let mut at = inode;
+        // The tree may have circles here.
         while at != self.root() && names.len() < PATH_NAMES_MAX {
             let named_in = self.nodes.get(&at).and_then(|node| node.named_in);
+            // An unreadable inode is no node, so its directory must be searched.
             let named_in = named_in.or_else(|| self.search(at));
             let Some(parent) = named_in else { break };
             names.push(self.name_in(parent, at).unwrap_or_else(|| "?".to_owned()));
@@ -336,6 +342,8 @@ fn count_blocks<M: Medium>(
         shown.note(&used)?;
         let (at, bytes) = used.bytes();
         let more = || Corrupt::new(inode.to_string(), at, "inodes lead to more than the pool has");
+        // Without the bound, inodes that share a damaged map would each cost a walk of the whole
+        // map.
         *bytes_left = bytes_left.checked_sub(bytes).ok_or_else(more)?;
         blocks += used.run.len;
         Ok(())

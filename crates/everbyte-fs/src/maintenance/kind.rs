@@ -47,6 +47,7 @@ impl<M: Medium> Kind<M> for FsKind {
         let (superblock, at) = FsSuperblock::load(reader, view.root_at)?;
         check_map(view.descriptor.map, view.root_at)?;
         let run = BlockRun { start: at.block(), len: 1 };
+        // Claimed before anything below it, so that a table over the superblock is refused.
         claim(UsedExtent { run, named_at: view.root_at, holds: BlockUse::Map })?;
         if FsSuperblock::tables_word(reader, at)? == 0 {
             // The file system was created and never opened.
@@ -59,6 +60,7 @@ impl<M: Medium> Kind<M> for FsKind {
                 return Ok(());
             }
             let words = InodeWords::load(medium, at, number)?;
+            // An orphan that has names must not be freed by the next opening.
             state.check_names(number, at, &words)?;
             let edit = Edit::new(number, at, words);
             visit_blocks(reader, &edit, superblock.hash_key, claim)

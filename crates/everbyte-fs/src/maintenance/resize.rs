@@ -32,6 +32,7 @@ impl<M: Medium> FileSystem<M> {
     /// The old size stays then.
     pub fn resize(&self, size_bytes: u64) -> Result<(), PoolError> {
         self.pool().check_volume_size(size_bytes)?;
+        // Two changes at once could both pass the check and then set each other's limit.
         let _resizing = self.resizing.lock();
         let (old, new) = (self.size_blocks(), size_bytes / BLOCK_U64);
         if new < old {
@@ -39,11 +40,14 @@ impl<M: Medium> FileSystem<M> {
             self.set_size_blocks(new);
         }
         let done = self.check_fits(old, new).and_then(|()| self.store_size(size_bytes));
+        // A larger limit is set only after the size is durable: a crash must not leave more blocks
+        // than the size.
         self.set_size_blocks(if done.is_ok() { new } else { old });
         done
     }
 
     fn check_fits(&self, old: u64, new: u64) -> Result<(), PoolError> {
+        // A checkpoint executes the deferred frees, so only blocks in use count.
         self.sync().map_err(pool_error)?;
         let used = self.volume().used_blocks().unwrap_or(u64::MAX);
         if used > new {

@@ -90,6 +90,7 @@ impl<M: Medium> FileSystem<M> {
         found: &FoundEntry,
     ) -> Result<(Leak, UnlinkState), FsError> {
         let target = found.inode;
+        // Not an error here: a wrong name is the damage to remove.
         let named = edits.check_named(self.reader(), parent, found.dentry());
         let edit = match edits.get(self.reader(), target) {
             // It can have other names.
@@ -113,6 +114,7 @@ impl<M: Medium> FileSystem<M> {
             is_damaged |= damage || edit.words.get(Field::Size) > 0;
         }
         if !is_damaged {
+            // A sound file is removed by the ordinary call, which frees its blocks.
             return Err(FsError::Invalid { what: "the file is not damaged" });
         }
         let blocks = edit.words.get(Field::Blocks);
@@ -128,6 +130,8 @@ impl<M: Medium> FileSystem<M> {
             self.tables.plan_orphan(batch, target, true)?;
             return Ok((leak, UnlinkState::Open(target)));
         }
+        // Without its blocks: a damaged map may name blocks of other files, and a repair finds the
+        // leaked ones.
         self.tables.plan_free(batch, target)?;
         edit.leave();
         Ok((leak, UnlinkState::Freed(target)))
@@ -189,6 +193,7 @@ fn read_entries<M: Medium>(dir: &Dir<'_, M>) -> (Entries, bool) {
         entries.count += listed.len() as u64;
         let directories = listed.iter().filter(|one| one.entry.kind == FileType::Directory);
         entries.directories += directories.count() as u64;
+        // A damaged bucket can lead back.
         next = after.filter(|&after| after > from);
     }
     (entries, is_damaged)

@@ -39,6 +39,8 @@ impl<M: Medium> FileSystem<M> {
         let name = self.volume().name().to_owned();
         if from == 0 {
             let mut shown = VisitedExtents::new(reader, &"index of inode tables");
+            // Collected first: the reads take long, and the lock for adding a table is held during
+            // the walk.
             let (extents, visited) = self.tables.extents(reader, |used| shown.note(used));
             // Tables are never freed, so they are readable while others are added.
             extents.iter().for_each(|used| self.scrub_blocks(&mut report, used));
@@ -66,6 +68,7 @@ impl<M: Medium> FileSystem<M> {
                     found.for_each(|found| found.what = format!("{}; it is of {path}", found.what));
                 }
             }
+            // After a whole table, so a part can exceed the limit by the files of one table.
             if report.read_bytes >= PART_BYTES {
                 return (report, Some(table + 1));
             }
@@ -131,8 +134,10 @@ impl<M: Medium> FileSystem<M> {
                     return Err(Corrupt::new(inode.to_string(), at, what));
                 }
             }
+            // Under the inode's lock, because names and orphan bit change in one batch under it.
             self.tables.state_of(reader, inode)?.check_names(inode, at, &words)?;
         }
+        // After the unlock: it takes the lock itself.
         match self.read_link(inode) {
             Err(FsError::Corrupt(corrupt)) => Err(corrupt),
             // Another type, or a freed inode.

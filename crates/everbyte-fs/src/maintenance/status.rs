@@ -35,6 +35,7 @@ impl<M: Medium> FileSystem<M> {
     pub fn status(&self) -> FsStatus {
         let blocks = self.size_blocks();
         let left = self.volume().used_blocks().map_or(blocks, |used| blocks.saturating_sub(used));
+        // Other volumes share the pool and may have taken the space.
         let left = left.min(self.pool().info().free_bytes / BLOCK_U64);
         let reserve = (blocks / RESERVE_SHARE).clamp(RESERVE_BLOCKS_MIN, RESERVE_BLOCKS_MAX);
         let used_inodes = self.tables.used();
@@ -67,6 +68,8 @@ impl<M: Medium> FileSystem<M> {
         let is_window = self.superblock.index == IndexKind::Window.code();
         match self.free_slots() {
             0 if !is_window => table_blocks,
+            // A window maps regions of 2 MiB, so the first table of a region takes the whole
+            // region.
             0 if self.tables.tables().is_multiple_of(REGION_BLOCKS / table_blocks) => REGION_BLOCKS,
             _ => 0,
         }

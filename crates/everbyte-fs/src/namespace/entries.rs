@@ -92,6 +92,8 @@ impl<M: Medium> FileSystem<M> {
     /// # Errors
     /// `NotFound`, `NotDirectory`, `Stale`, or a damaged structure.
     pub fn lookup(&self, parent: InodeNo, name: Name<'_>) -> Result<Attr, FsError> {
+        // Both parts run without a common lock, so the file can be removed in between. `find_and`
+        // repeats then.
         let find = || Ok(self.find_entry(parent, name)?.map(|found| (parent, found)));
         self.find_and(find, |_, found| self.attr_of(found))?.ok_or(FsError::NotFound)
     }
@@ -145,6 +147,7 @@ impl<M: Medium> FileSystem<M> {
     pub fn parent(&self, inode: InodeNo) -> Result<InodeNo, FsError> {
         let _lock = self.locks.read(inode);
         let (at, words) = self.load_inode(inode)?;
+        // The word of the parent is the device number in inodes of other types.
         self.dir(inode, at, &words)?;
         Ok(InodeNo(words.get(Field::Special)))
     }
@@ -163,6 +166,7 @@ impl<M: Medium> FileSystem<M> {
         if new.kind == FileType::Symlink && new.target.is_empty() {
             return Err(FsError::Invalid { what: "a link leads somewhere" });
         }
+        // The long target and its final NUL must fit in one block, as in the kernel.
         if new.target.len() > TARGET_BYTES_MAX {
             return Err(FsError::NameTooLong);
         }
@@ -185,12 +189,16 @@ impl<M: Medium> FileSystem<M> {
             if self.find_unless(is_absent, &self.dir_of(edit)?, name)?.is_some() {
                 return Err(FsError::Exists);
             }
+            // After the search: an existing name is reported even in an immutable directory, as on
+            // Linux.
             check_mutable(&edit.words)?;
             let words = self.plan_file(batch, edit, name, (&taken, new))?;
             edits.plan(batch);
             attr = Some(Attr::of(&words));
             Ok(())
         })?;
+        // Still under the lock of the directory, so no other change of the name comes before the
+        // note.
         self.dentries.note(parent, name, Some(Dentry { inode: taken.number, kind: new.kind }));
         // Only now: after an error the drop frees the inode again.
         taken.keep();
@@ -244,6 +252,7 @@ impl<M: Medium> FileSystem<M> {
         // A slot is filled at most once in an epoch, so the epoch is a new generation of its number.
         let mut words = InodeWords::new(taken.number, batch.writer().epoch());
         words.set_type(new.kind, inherited.permissions | set_group_id);
+        // A directory has its name and its own `.`.
         words.set_links(match names {
             Names::None => 0,
             Names::One if is_directory => 2,
@@ -258,6 +267,7 @@ impl<M: Medium> FileSystem<M> {
         let mut area = [0; INLINE_TARGET_MAX];
         if new.kind == FileType::Symlink {
             words.set(Field::Size, new.target.len() as u64);
+            // The checksum of the inode covers its words only, and the target lies outside of them.
             words.set(Field::TargetChecksum, u64::from(crc32c::crc32c(new.target)));
             if has_long_target(&words) {
                 let block = batch.alloc().ok_or(FsError::NoSpace)?;
@@ -270,6 +280,7 @@ impl<M: Medium> FileSystem<M> {
             }
         }
         words.set(Field::Blocks, batch.allocated_since(before).unsigned_abs());
+        // Last, because the checksum is one of the words.
         words.seal();
         // A crash frees orphans, so a file without a name leaks nothing.
         let is_listed = names == Names::None;
@@ -317,6 +328,7 @@ impl<M: Medium> FileSystem<M> {
         };
         let mut target = vec![0; len];
         self.medium().read(target_at, &mut target);
+        // After the read: poison is detected by the access itself.
         everbyte_pool::check_readable(self.medium(), "target of a link", target_at, len as u64)?;
         if u64::from(crc32c::crc32c(&target)) != words.get(Field::TargetChecksum) {
             return Err(wrong("the checksum of its target is wrong").into());
@@ -348,6 +360,8 @@ impl<M: Medium> FileSystem<M> {
             let kind = words.file_type();
             match (kind, words.links()) {
                 (FileType::Directory, _) => return Err(FsError::NotPermitted),
+                // A file that has lost its last name may be half freed. Only one made without a
+                // name can get one.
                 (_, 0) if !self.files.may_be_named(inode) => return Err(FsError::NotFound),
                 (_, links) => words.set_links(one_more(links)?),
             }
@@ -400,6 +414,8 @@ impl<M: Medium> FileSystem<M> {
 
     fn remove(&self, parent: InodeNo, name: Name<'_>, what: Removal) -> Result<InodeNo, FsError> {
         loop {
+            // Without a lock: all inode locks are taken in one call, which needs the number of the
+            // target.
             let target = self.find_name(parent, name)?.ok_or(FsError::NotFound)?;
             let _op = self.volume().begin_op();
             let _locks = self.locks.write(&[parent, target]);
@@ -410,7 +426,10 @@ impl<M: Medium> FileSystem<M> {
                 Ok::<(), FsError>(())
             })?;
             if let Some(unnamed) = outcome {
+                // Under the lock of the directory: a later creation of the name must not be overwritten.
                 self.dentries.note(parent, name, None);
+                // The locks are held to here, so no thread opens the file between its removal and
+                // its free.
                 return self.finish_unlink(unnamed, epoch).map(|()| target);
             }
         }
@@ -431,6 +450,7 @@ impl<M: Medium> FileSystem<M> {
         // Another thread may have replaced the file since the lookup without the lock.
         let Some(found) = found.filter(|found| found.inode == target) else { return Ok(None) };
         let is_directory = found.kind == FileType::Directory;
+        // A flipped word could otherwise free a file that other names lead to.
         edits.check_named(self.reader(), parent, found.dentry())?;
         for inode in [parent, target] {
             check_unrestricted(&edits.get(self.reader(), inode)?.words)?;
@@ -468,6 +488,8 @@ impl<M: Medium> FileSystem<M> {
     pub(crate) fn open_found(&self, found: InodeRef) -> Result<Attr, FsError> {
         let _lock = self.locks.read(found.inode);
         let (at, words) = self.load_ref(found)?;
+        // Under the lock that a removal holds for writing: the removal sees the open, or this sees
+        // no inode.
         self.files.open(found.inode, at, &words);
         Ok(Attr::of(&words))
     }
@@ -481,6 +503,7 @@ impl<M: Medium> FileSystem<M> {
         let _locks = self.locks.write(&[inode]);
         // Other opens remain, so the file stays.
         let Some(file) = self.files.close(inode) else { return Ok(()) };
+        // The count of names decides, not the orphan bit: both change in one batch under this lock.
         let freed = self.load_inode(inode).and_then(|(_, words)| match words.links() {
             0 => self.finish_unlink(UnlinkState::Large(inode), 0),
             _ => Ok(()),

@@ -42,6 +42,7 @@ impl<M: Medium> FileSystem<M> {
     /// As [`FileSystem::locate`]; `NotFound` without a file.
     pub fn attr_at(&self, from: InodeNo, path: &[u8], follow: bool) -> Result<Attr, FsError> {
         let found = self.at_plain_place(from, path, |_, found| self.attr_of(found))?;
+        // A link at the end has been found by its own name, and its target needs the general walk.
         if let Some(found) = found.filter(|found| !follow || found.kind != FileType::Symlink) {
             return Ok(found);
         }
@@ -54,6 +55,7 @@ impl<M: Medium> FileSystem<M> {
     /// As [`FileSystem::attr_at`].
     pub fn open_at(&self, from: InodeNo, path: &[u8]) -> Result<Attr, FsError> {
         let open = |kind, found| match kind {
+            // Nothing is opened, and the caller takes the walk that follows links.
             FileType::Symlink => Ok(None),
             _ => self.open_found(found).map(Some),
         };
@@ -99,6 +101,8 @@ impl<M: Medium> FileSystem<M> {
 
     /// The file named `name` in the directory with these attributes; `None` if the name is absent.
     fn lookup_in(&self, directory: &Attr, name: Name<'_>) -> Result<Option<Attr>, FsError> {
+        // The error is used only after the check: it may be about another directory with the
+        // number.
         let found = self.lookup(directory.inode, name);
         self.check_is(directory)?;
         match found {
@@ -127,6 +131,8 @@ impl<M: Medium> FileSystem<M> {
     /// `NotFound` if it does not; a damaged inode.
     fn check_is(&self, attr: &Attr) -> Result<(), FsError> {
         match self.attr_of(InodeRef::made_in(attr.inode, attr.generation)) {
+            // The directory was removed during the walk, as if the path had been resolved
+            // afterwards.
             Err(FsError::Stale(_)) => Err(FsError::NotFound),
             loaded => loaded.map(drop),
         }
@@ -191,6 +197,7 @@ impl<M: Medium> FileSystem<M> {
         let start = if path.starts_with(b"/") { self.root() } else { from };
         let mut at = self.attr(start)?;
         let mut place = None;
+        // Reversed, so that the names of a link's target go to the end in constant time.
         let mut left: Vec<Vec<u8>> = reversed_parts(path).map(<[u8]>::to_vec).collect();
         let mut followed = 0;
         while let Some(part) = left.pop() {
@@ -205,6 +212,7 @@ impl<M: Medium> FileSystem<M> {
                         if found.kind == FileType::Symlink && (follow || !left.is_empty()) =>
                     {
                         followed += 1;
+                        // Two links to each other would be followed without end.
                         if followed > LINKS_FOLLOWED_MAX {
                             return Err(FsError::TooManySymlinks);
                         }
@@ -212,6 +220,8 @@ impl<M: Medium> FileSystem<M> {
                         self.check_is(&found)?;
                         let target = target?;
                         left.extend(reversed_parts(&target).map(<[u8]>::to_vec));
+                        // Absolute targets begin at the root of the file system, which is the only
+                        // root here.
                         if target.starts_with(b"/") {
                             (at, place) = (self.attr(self.root())?, None);
                         }

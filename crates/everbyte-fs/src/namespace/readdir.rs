@@ -49,6 +49,7 @@ impl<M: Medium> FileSystem<M> {
             dir => dir?,
         };
         let (entries, next) = dir.salvage_from(place, &mut read.damage);
+        // A damaged bucket may name an earlier range, and the listing would repeat without end.
         read.next = next.filter(|&next| next > place);
         for listed in entries {
             match entry_of(inode, at, &listed) {
@@ -88,6 +89,7 @@ fn entry_of(inode: InodeNo, at: PoolOffset, listed: &ListedEntry) -> Result<DirE
         name: listed.entry.name.to_vec(),
         inode: listed.entry.inode,
         kind: listed.entry.kind,
+        // A place is a hash. Two entries of a directory never have the same one.
         next: listed.place + 1,
     })
 }

@@ -39,6 +39,7 @@ pub enum RenameMode {
 impl RenameMode {
     /// Returns true if the new name must be free.
     fn needs_free_name(self) -> bool {
+        // The kernel combines the two flags, so a whiteout can refuse an existing name.
         matches!(self, Self::NoReplace | Self::Whiteout { replaces: false, .. })
     }
 
@@ -140,11 +141,15 @@ impl<M: Medium> FileSystem<M> {
                 Outcome::Others(found) => (source, target) = found,
                 Outcome::SameFile => return Ok((source, target)),
                 Outcome::Renamed(moved, unnamed) => {
+                    // With a whiteout or an exchange the old name stays forgotten. The next lookup
+                    // reads it.
                     if !mode.keeps_old_name() {
                         self.dentries.note(parent, name, None);
                     }
                     self.dentries.note(new_parent, new_name, Some(moved));
                     if let Some((Ok(taken), _)) = whiteout {
+                        // After the batch: a failed or repeated attempt frees the reserved inode by
+                        // its drop.
                         taken.keep();
                     }
                     return self.finish_unlink(unnamed, epoch).map(|()| (source, target));
@@ -172,8 +177,11 @@ impl<M: Medium> FileSystem<M> {
         if found.inode != source || named != target {
             return Ok(Outcome::Others((found.inode, named)));
         }
+        // Under all four locks from here on, so the checked inodes are unchanged until the batch
+        // ends.
         self.check_both(edits, (from, &found), (to, replaced.as_ref()), mode)?;
         if from.parent != to.parent {
+            // A move within one directory cannot create a cycle.
             self.check_ancestors(&found, to.parent)?;
         }
         // POSIX: two names of one file stay as they are.
@@ -185,6 +193,8 @@ impl<M: Medium> FileSystem<M> {
             self.check_replaced(edits, &found, replaced)?;
         }
         let before = batch.savepoint();
+        // Before the insertion: it may split the bucket, and then the entry would be in another
+        // slot.
         from_dir.plan_remove(batch, &found);
         if let Some(replaced) = &replaced {
             to_dir.plan_remove(batch, replaced);
@@ -199,6 +209,7 @@ impl<M: Medium> FileSystem<M> {
         match (replaced, mode) {
             (Some(replaced), RenameMode::Exchange) => {
                 if from.parent != to.parent {
+                    // In an exchange both files move, so both can become their own ancestors.
                     self.check_ancestors(&replaced, from.parent)?;
                 }
                 let before = batch.savepoint();
@@ -255,6 +266,7 @@ impl<M: Medium> FileSystem<M> {
         unrestricted(from)?;
         unrestricted(source)?;
         match target {
+            // A replaced name is also a removed one, which an append-only directory forbids.
             Some(target) => unrestricted(to).and_then(|()| unrestricted(target)),
             None => check_mutable(&edits.get(self.reader(), to)?.words),
         }
@@ -308,6 +320,7 @@ impl<M: Medium> FileSystem<M> {
     ) -> Result<(), FsError> {
         let reader = self.reader();
         let edit = edits.get(reader, moved.inode)?;
+        // Linux changes this time as well, although only a name has changed.
         edit.stamp(now, &[Field::Changed]);
         if moved.kind != FileType::Directory || from == to {
             return Ok(());
@@ -347,6 +360,7 @@ impl<M: Medium> FileSystem<M> {
             steps_left -= 1;
             let parent_at = Field::Special.at(inode_at);
             let word = self.medium().load_word(parent_at);
+            // A poisoned word reads as zeroes, which would lead to the wrong inode.
             check_readable(self.medium(), "inode", parent_at, 8)?;
             at = InodeNo(word);
         }

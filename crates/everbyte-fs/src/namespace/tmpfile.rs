@@ -29,13 +29,16 @@ impl<M: Medium> FileSystem<M> {
         self.volume().change(|batch, _| {
             let mut edits = Edits::new(&self.tables);
             let parent = edits.get(self.reader(), directory)?;
+            // A removed directory gives no attributes to new files.
             self.dir_of(parent)?;
             check_mutable(&parent.words)?;
             let (words, image) = self.plan_inode(batch, parent, (&taken, new), Names::None)?;
+            // The lock of the table is held already, so no locked instruction waits for the stream.
             self.stream_inode(batch, taken.at, &image);
             attr = Some(Attr::of(&words));
             Ok::<(), FsError>(())
         })?;
+        // Before the inode is kept: no other thread knows the number, so no lock of it is needed.
         self.files.open_unnamed(taken.number, taken.at);
         taken.keep();
         Ok(attr.expect("a change that was made was planned"))
