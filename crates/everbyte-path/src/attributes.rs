@@ -23,6 +23,8 @@ impl Attributes {
     /// # Errors
     /// The system's.
     pub fn set(&self, file: &impl AsFd) -> io::Result<()> {
+        // Before the mode: the kernel clears set-user-id and set-group-id bits with a change of the
+        // owner.
         set_owner(file, self, AtFlags::EMPTY_PATH)?;
         if let Some(mode) = self.mode {
             fchmod(file, Mode::from_raw_mode(mode))?;

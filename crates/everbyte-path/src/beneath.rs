@@ -27,6 +27,7 @@ pub(crate) enum Resolver {
 impl Resolver {
     /// The resolution available in this kernel.
     pub(crate) fn available() -> Self {
+        // Asked once: neither the kernel nor a sandbox changes its answer for a running process.
         static FOUND: OnceLock<Resolver> = OnceLock::new();
         *FOUND.get_or_init(|| {
             let flags = OFlags::PATH | OFlags::CLOEXEC;
@@ -52,6 +53,7 @@ impl Resolver {
         mode: Mode,
     ) -> io::Result<OwnedFd> {
         let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        // Before either way, so that both refuse the same paths with the same errors.
         let names = names(path)?;
         let opened = match self {
             Self::Kernel => by_kernel(dir, path, flags, mode),
@@ -90,6 +92,8 @@ fn by_kernel(
     mode: Mode,
 ) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    // The last reason is returned, so an endless rename of another process does not hang the
+    // caller.
     let mut error = Errno::AGAIN;
     for _ in 0..ATTEMPTS_MAX {
         match openat2(dir, path, flags, mode, resolve) {
@@ -109,11 +113,13 @@ fn by_steps(
     let Some((last, parents)) = names.split_last() else {
         return openat(dir, ".", flags, mode);
     };
+    // `O_DIRECTORY` with `O_NOFOLLOW` refuses a link as the kernel's resolution does.
     let step = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut parent: Option<OwnedFd> = None;
     for name in parents {
         let at = parent.as_ref().map_or(dir, AsFd::as_fd);
         parent = Some(openat(at, *name, step, Mode::empty()).map_err(|error| match error {
+            // The kernel reports `ENOTDIR` for a link here, and `openat2` reports `ELOOP`.
             Errno::NOTDIR if is_link(at, name) => Errno::LOOP,
             error => error,
         })?);

@@ -97,6 +97,7 @@ impl Dir {
         kinds: &[Kind],
     ) -> io::Result<(File, Metadata)> {
         let path = path.as_ref();
+        // Opening some devices has effects, so the type is checked on an `O_PATH` descriptor first.
         let found = self.entry(path)?;
         open_checked(&found, access, kinds, |flags| self.open_raw(path, flags, Mode::empty()))
     }
@@ -106,6 +107,7 @@ impl Dir {
     /// # Errors
     /// The system's; the name exists, even as a dangling link.
     pub fn create_new(&self, name: impl AsRef<Path>, mode: u32) -> io::Result<File> {
+        // `O_EXCL` also refuses a dangling link, which could lead anywhere.
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
         Ok(self.open_raw(name, flags, Mode::from_raw_mode(mode & 0o7777))?.into())
     }
@@ -118,6 +120,7 @@ impl Dir {
         check_name(name)?;
         mkdirat(&self.fd, name, Mode::from_raw_mode(mode & 0o7777))?;
         let made = self.dir(name)?;
+        // In a writable directory another user can replace the name before it is opened.
         if made.metadata()?.uid() != rustix::process::geteuid().as_raw() {
             return Err(replaced(name));
         }
@@ -133,6 +136,7 @@ impl Dir {
         symlinkat(target, &self.fd, name)?;
         let made = self.entry(name)?;
         let metadata = made.metadata();
+        // Another user can move a link of this user here, and that one has another name as well.
         let is_ours = metadata.uid() == rustix::process::geteuid().as_raw()
             && metadata.nlink() == 1
             && made.kind() == Kind::Symlink;
@@ -167,6 +171,8 @@ impl Dir {
     /// # Errors
     /// The system's; another process replaced the name.
     pub fn rename_exact(&self, from: &OsStr, wanted: Identity, to: &OsStr) -> io::Result<()> {
+        // Renaming goes by name. A check before it prevents the common case, and the one after it
+        // the race.
         if self.entry(from)?.identity() != wanted {
             return Err(replaced(from));
         }
@@ -220,6 +226,7 @@ impl Dir {
                 names.push(OsString::from_vec(name));
             }
         }
+        // The order of the kernel depends on the file system, and listings are compared.
         names.sort_unstable();
         Ok(names)
     }
@@ -245,6 +252,8 @@ impl Dir {
                     let mode = Mode::from_raw_mode(mode);
                     chmodat(CWD, self.proc_path(), mode, AtFlags::empty())?;
                 }
+                // The mode is set already. It may permit the reading that the other attributes
+                // need.
                 let rest = Attributes { mode: None, ..attributes.clone() };
                 rest.set(&self.readable()?)
             }
@@ -278,6 +287,7 @@ impl Dir {
 
     fn readable(&self) -> Result<OwnedFd, Errno> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        // An `O_PATH` descriptor permits neither reading nor syncing.
         openat(&self.fd, ".", flags, Mode::empty())
     }
 }

@@ -45,6 +45,7 @@ impl Kind {
             (kind.is_char_device(), Self::CharDevice),
             (kind.is_block_device(), Self::BlockDevice),
         ];
+        // Linux has seven types, and the six others have been excluded.
         kinds.into_iter().find(|(is, _)| *is).map_or(Self::Socket, |(_, kind)| kind)
     }
 }
@@ -90,6 +91,7 @@ pub struct Entry {
 
 impl Entry {
     pub(crate) fn new(file: File) -> io::Result<Self> {
+        // Of the descriptor, so type and identity belong to the same file as later calls.
         let metadata = file.metadata()?;
         Ok(Self { file, metadata })
     }

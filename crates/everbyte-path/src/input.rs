@@ -36,9 +36,11 @@ pub fn open_input(path: &Path) -> io::Result<(File, Metadata)> {
 
 /// Waits until a program writes to the pipe, or has written.
 fn with_writer(mut pipe: File) -> io::Result<File> {
+    // A read of a blocking pipe without a writer would return its end, as if the input were empty.
     let flags = fcntl_getfl(&pipe)?;
     fcntl_setfl(&pipe, flags | OFlags::NONBLOCK)?;
     let first = first_byte(&mut pipe)?;
+    // The caller's reads must wait for a slow writer.
     fcntl_setfl(&pipe, flags)?;
     match first {
         Some(first) => relayed(first, pipe),
@@ -56,6 +58,7 @@ fn first_byte(pipe: &mut File) -> io::Result<Option<u8>> {
         if !ready[0].revents().is_empty() {
             break;
         }
+        // Only a read distinguishes a pipe without a writer from one with a silent writer.
         let mut byte = [0];
         match pipe.read(&mut byte) {
             Ok(0) => {}
@@ -74,6 +77,7 @@ fn first_byte(pipe: &mut File) -> io::Result<Option<u8>> {
 
 /// A pipe with `first` and then the bytes of `rest`.
 fn relayed(first: u8, mut rest: File) -> io::Result<File> {
+    // A byte cannot be put back into a pipe.
     let (reader, mut writer): (_, PipeWriter) = io::pipe()?;
     writer.write_all(&[first])?;
     let relay = std::thread::Builder::new().name("named pipe".to_owned());

@@ -47,6 +47,7 @@ impl MountPoint {
     /// # Errors
     /// The system's: nothing is mounted there, or the process may not unmount.
     pub fn detach(&self) -> io::Result<()> {
+        // By the held directory: its path may lead to another directory by now.
         let path: PathBuf = self.place.dir.proc_path().join(self.place.name()?);
         Ok(unmount(path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)?)
     }

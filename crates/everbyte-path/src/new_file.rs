@@ -28,6 +28,7 @@ impl NewFile {
     /// # Errors
     /// The system's.
     pub fn create(dir: &Dir) -> io::Result<Self> {
+        // An own descriptor, because the removal at the drop must reach the same directory.
         let dir = dir.try_clone()?;
         let (name, file) = by_temporary_name(|name| dir.create_new(name, MODE))?;
         let identity = Identity::of(&file.metadata()?);
@@ -46,6 +47,7 @@ impl NewFile {
     pub fn persist(mut self, name: &OsStr) -> io::Result<()> {
         if let Some(own) = &self.name {
             self.dir.rename_exact(own, self.identity, name)?;
+            // After the rename only: a failed one leaves the temporary name for the drop to remove.
             self.name = None;
         }
         Ok(())

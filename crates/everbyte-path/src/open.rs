@@ -109,6 +109,7 @@ pub fn open_at(
 pub fn read_file(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let (file, _) = open(path, Access::Read, &[Kind::File])?;
     let mut bytes = Vec::new();
+    // One byte more than allowed shows a file that is larger or grows during the read.
     file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > bytes_max {
         let what = format!("it has more than {bytes_max} bytes");
@@ -138,6 +139,7 @@ where
         _ => error,
     })?);
     let metadata = file.metadata()?;
+    // The name was resolved twice, and another process may have replaced it in between.
     if Identity::of(&metadata) != found.identity() {
         // It is another file now, and is not opened by chance.
         if !kinds.contains(&Kind::of(&metadata)) {
@@ -146,6 +148,7 @@ where
         return Err(io::Error::other("another process replaced it"));
     }
     let flags = fcntl_getfl(&file)?;
+    // Needed only for the opening. Callers expect blocking reads.
     fcntl_setfl(&file, flags - OFlags::NONBLOCK)?;
     Ok((file, metadata))
 }

@@ -29,6 +29,7 @@ pub fn create(path: &Path, is_new: bool) -> io::Result<File> {
     }
     let (file, metadata) =
         place.open(Access::Write, &[Kind::File, Kind::CharDevice, Kind::Fifo])?;
+    // Truncated after the type is known. `O_TRUNC` would act before the check.
     if metadata.is_file() {
         file.set_len(0)?;
     }

@@ -129,9 +129,11 @@ impl Walk {
         if path.as_os_str().is_empty() {
             return Err(Errno::NOENT.into());
         }
+        // Held from the start: a change of the working directory does not move the walk.
         let mut walk = Self { dir: open_dir(".")?, rest: VecDeque::new(), links: 0 };
         walk.prepend(path)?;
         let bytes = path.as_os_str().as_bytes();
+        // `components` drops a final dot, but with it the path must name a directory.
         if bytes == b"." || bytes.ends_with(b"/.") {
             walk.rest.push_back(".".into());
         }
@@ -140,6 +142,8 @@ impl Walk {
                 continue;
             }
             if name == ".." {
+                // From the reached directory, as in the kernel: after a link this is not the
+                // textual parent.
                 walk.dir = Dir::from_fd(openat(&walk.dir, "..", DIRECTORY, Mode::empty())?);
                 continue;
             }
@@ -191,6 +195,7 @@ impl Walk {
         if self.links > LINKS_MAX {
             return Err(Errno::LOOP.into());
         }
+        // The text of such a link need not be a path, so only the kernel can follow it.
         if is_of_proc(link)? {
             return match openat(&self.dir, &name, DIRECTORY, Mode::empty()) {
                 Ok(found) => {

@@ -54,6 +54,7 @@ impl UserRights {
     /// The list cannot be read.
     pub fn of(uid: u32) -> io::Result<Self> {
         let user = nix::unistd::User::from_uid(uid.into())?;
+        // A user without an entry has no groups that could give rights.
         let Some(user) = user else {
             return Ok(Self { uid, gid: NO_GROUP, groups: Arc::default() });
         };
@@ -69,6 +70,7 @@ impl UserRights {
     /// Gives the calling thread these rights.
     fn take(&self) -> io::Result<()> {
         let groups: Vec<Gid> = self.groups.iter().map(|gid| Gid::from_raw(*gid)).collect();
+        // The user last: afterwards the thread may change neither groups nor group.
         set_thread_groups(&groups)?;
         set_thread_res_gid(None::<Gid>, Gid::from_raw(self.gid), None::<Gid>)?;
         set_thread_res_uid(None::<Uid>, Uid::from_raw(self.uid), None::<Uid>)?;
@@ -100,6 +102,7 @@ impl Rights {
         match (self, other) {
             (nothing @ Self::Nothing(_), _) | (_, nothing @ Self::Nothing(_)) => nothing.clone(),
             (Self::Own, rights) | (rights, Self::Own) => rights.clone(),
+            // Groups count as well: the same user with other groups has other rights.
             (Self::User(one), Self::User(other)) if one == other => self.clone(),
             (Self::User(one), Self::User(other)) => {
                 let reason =
@@ -139,6 +142,7 @@ impl Rights {
         };
         std::thread::scope(|scope| {
             let thread = std::thread::Builder::new().name("rights".to_owned());
+            // The thread keeps the rights to its end, so no other work may run on it.
             let joined = thread.spawn_scoped(scope, task)?.join();
             joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
@@ -164,6 +168,7 @@ impl Rights {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         match self {
             Self::Own => Ok(openat(CWD, path, flags, Mode::empty())?.into()),
+            // Links of `/proc` would lead to files that the process has open with its own rights.
             _ => self.run(|| open_unmagical(path, flags, Mode::empty()))?,
         }
     }
