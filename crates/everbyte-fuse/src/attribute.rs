@@ -42,6 +42,7 @@ pub(crate) fn way_to_set(flags: i32, is_there: impl Fn() -> bool) -> Result<SetA
         0 => Ok(SetAttribute::Any),
         libc::XATTR_CREATE => Ok(SetAttribute::Create),
         libc::XATTR_REPLACE => Ok(SetAttribute::Replace),
+        // Linux checks both conditions, so one of them fails: the error is of the failing one.
         BOTH if is_there() => Ok(SetAttribute::Create),
         BOTH => Ok(SetAttribute::Replace),
         _ => Err(Errno::EINVAL),

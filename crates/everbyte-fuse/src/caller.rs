@@ -45,6 +45,7 @@ pub(crate) fn changes_flags(request: &Request) -> bool {
 /// Returns true if the caller of `request` has a capability over the files of this process's user
 /// namespace. An ended or invisible process has all capabilities if it is root's.
 fn is_capable(request: &Request, capability: u32) -> bool {
+    // The process may have ended, because a killed caller does not wait for the answer.
     let Ok(status) = status(request) else { return request.uid() == 0 };
     let namespace = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/user"));
     let is_outside = match (namespace(&request.pid().to_string()), namespace("self")) {
@@ -52,6 +53,7 @@ fn is_capable(request: &Request, capability: u32) -> bool {
         // It is another user's, and this process is not root's.
         _ => false,
     };
+    // A capability within another user namespace gives no power over the files of this one.
     !is_outside && has_capability(&status, capability)
 }
 

@@ -16,10 +16,12 @@ pub(crate) fn set_all<M: Medium>(
     size: Option<u64>,
     set: &SetAttr,
 ) -> Result<Attr, FsError> {
+    // Before the truncation, which cannot be taken back by a later error.
     set.check()?;
     match size {
         Some(size) if *set == SetAttr::default() => fs.truncate(inode, size),
         Some(size) => {
+            // The size first: its change sets times, and requested times must replace them.
             fs.truncate(inode, size)?;
             fs.set_attr(inode, set)
         }
@@ -40,6 +42,7 @@ pub(crate) fn write_as<M: Medium>(
     // O_SYNC has the bit of O_DSYNC and one more.
     if flags.0 & libc::O_SYNC == libc::O_SYNC {
         let written = fs.write(inode, offset, data)?;
+        // `O_SYNC` includes the times, which `write_durably` leaves to the next checkpoint.
         fs.sync_inode(inode)?;
         Ok(written)
     } else if flags.0 & libc::O_DSYNC != 0 {

@@ -25,6 +25,7 @@ pub(crate) fn inode(root: InodeNo, number: INodeNo) -> InodeNo {
 
 /// The kernel's attributes of a file.
 pub(crate) fn attributes(root: InodeNo, attr: &Attr) -> FileAttr {
+    // Programs expect bytes here, and the file system counts entries.
     let size = match attr.kind {
         FileType::Directory => attr.blocks * u64::from(BLOCK),
         _ => attr.size,
@@ -105,6 +106,7 @@ pub(crate) fn set_time(time: TimeOrNow) -> SetTime {
 /// fraction of a second to the seconds. fuser 0.18 subtracts it before 1970.
 fn received_ns(time: SystemTime) -> i128 {
     const SECOND_NS: i128 = 1_000_000_000;
+    // The fraction counts upward in both cases, by the format of the kernel.
     let (seconds, fraction_ns) = match time.duration_since(UNIX_EPOCH) {
         Ok(since) => (i128::from(since.as_secs()), since.subsec_nanos()),
         Err(error) => {

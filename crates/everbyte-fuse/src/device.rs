@@ -42,6 +42,7 @@ impl DirMount {
     /// `Mount`: the directory or FUSE is missing, or the mount is not permitted.
     pub fn new(dir: &Path, options: &MountOptions) -> Result<(Self, OwnedFd), MountError> {
         let failed = |error| MountError::Mount { dir: dir.to_owned(), error };
+        // First, because any access to a directory with a dead mount fails.
         end_dead_mount(dir);
         check_directory(dir).map_err(failed)?;
         // From here on, another directory cannot replace it.
@@ -53,6 +54,7 @@ impl DirMount {
             false => mount_by_helper(&dir, options),
         };
         let descriptor = descriptor.map_err(failed)?;
+        // Noted here: later another mount may cover the directory, and must stay.
         let mount_id = point.mount_id().ok();
         let presence = Arc::new(Presence::new(&dir));
         let source = options.source.clone();
@@ -92,6 +94,8 @@ impl DirMount {
     pub(crate) fn take_away(&self) -> io::Result<bool> {
         let is_other =
             self.mount_id.is_some_and(|own| self.point.mount_id().is_ok_and(|id| id != own));
+        // Two checks: an old kernel reports no number, and a number alone does not show a mount
+        // above.
         if is_other || !mounted_on(&self.source)?.contains(&self.dir) {
             return Ok(false);
         }
@@ -100,6 +104,8 @@ impl DirMount {
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(false),
             taken => {
                 taken?;
+                // Only after the mount has left the table: an earlier end of the connection was an
+                // abort.
                 self.presence.release();
                 Ok(true)
             }
@@ -129,6 +135,7 @@ fn mount_as_root(dir: &Dir, options: &MountOptions) -> io::Result<OwnedFd> {
     flags.set(MountFlags::NODIRATIME, !options.dir_access_times);
     flags.set(MountFlags::STRICTATIME, options.access_times == AccessTimes::Strict);
     let data = CString::new(data)?;
+    // By the held directory, because its path may lead elsewhere by now.
     mount(&options.source, dir.proc_path(), "fuse.everbyte", flags, &*data)?;
     Ok(device.into())
 }
@@ -136,6 +143,7 @@ fn mount_as_root(dir: &Dir, options: &MountOptions) -> io::Result<OwnedFd> {
 /// Mounts by the system's helper. It sends the descriptor through a socket.
 fn mount_by_helper(dir: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
     let (ours, helpers) = std::os::unix::net::UnixStream::pair()?;
+    // The helper splits its options at commas.
     let source = options.source.replace('\\', "\\\\").replace(',', "\\,");
     let access = if options.read_only { "ro" } else { "rw" };
     let others = if options.allow_other { ",allow_other" } else { "" };
@@ -172,6 +180,7 @@ fn receive(socket: &std::os::unix::net::UnixStream) -> io::Result<Option<OwnedFd
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC;
+    // The helper has ended already, so this does not wait.
     recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, flags)?;
     let mut descriptors = ancillary.drain().filter_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
@@ -194,6 +203,7 @@ fn topmost(mounts: &[u8], source: &str) -> Vec<PathBuf> {
             continue;
         };
         let dir = PathBuf::from(OsString::from_vec(unescape(dir)));
+        // A later mount on the same directory hides this one.
         dirs.retain(|below| *below != dir);
         if kind == b"fuse.everbyte" && unescape(from) == source.as_bytes() {
             dirs.push(dir);
@@ -242,6 +252,7 @@ pub(crate) fn check_device(descriptor: &OwnedFd) -> io::Result<()> {
 /// Returns true if this process can open `/dev/fuse` `count` times more.
 pub(crate) fn can_open_devices(count: usize) -> bool {
     let open = || File::options().read(true).write(true).open("/dev/fuse");
+    // All are held at the same time, because the limit of descriptors counts them together.
     let devices: Result<Vec<_>, _> = (0..count).map(|_| open()).collect();
     devices.is_ok()
 }

@@ -122,6 +122,7 @@ pub(crate) fn detach_point(point: &MountPoint, dir: &Path) -> io::Result<()> {
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => {}
         done => return done,
     }
+    // The helper is set-user-id root and checks that the mount is the caller's.
     let output = Command::new("fusermount3").args(["-u", "-z", "--"]).arg(dir).output();
     let output = output.map_err(|error| no_helper(&error))?;
     if output.status.success() { Ok(()) } else { Err(refusal(&output)) }

@@ -27,6 +27,7 @@ pub(crate) struct EnospcRetry {
 impl EnospcRetry {
     /// For a mount with this number of threads, all active.
     pub(crate) fn new(threads: usize) -> Self {
+        // One thread stays free to read the kernel's report that frees the file.
         let waiters_max = threads.saturating_sub(1);
         Self { waiters: AtomicUsize::new(0), waiters_max, held: AtomicU64::new(0) }
     }
@@ -36,12 +37,14 @@ impl EnospcRetry {
     pub(crate) fn settle<M: Medium>(&self, fs: &FileSystem<M>) {
         let held = self.held.load(Ordering::Relaxed);
         if fs.nameless_files() > held {
+            // Without a free thread the wait could not end before its deadline.
             let Some(_waiter) = self.begin_to_wait() else { return };
             let deadline = Instant::now() + WAIT_MAX;
             while fs.nameless_files() > held && Instant::now() < deadline {
                 std::thread::sleep(LOOK);
             }
         }
+        // Files that are still open now would delay each later report by the whole time.
         self.held.store(fs.nameless_files(), Ordering::Relaxed);
     }
 
@@ -61,6 +64,7 @@ impl EnospcRetry {
             return done;
         }
         let deadline = Instant::now() + WAIT_MAX;
+        // Without a place to wait, the change is still repeated once.
         let waiter = self.begin_to_wait();
         loop {
             // Space freed after this read is either found by the change, or seen by the next read.
@@ -112,6 +116,7 @@ fn grows<M: Medium>(
         if now[0] > blocks || now[1] > inodes || now[2] < nameless {
             return true;
         }
+        // No removed file is left that could be freed.
         if now[2] == 0 {
             return false;
         }

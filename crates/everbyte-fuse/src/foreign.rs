@@ -32,6 +32,7 @@ impl ForeignMount {
 
     /// Takes the mount from its directories in this namespace. Returns false if there are none.
     pub(crate) fn take_away(&self) -> bool {
+        // Kernels without the number. The source names this pool and volume.
         let Some(connection) = self.connection else {
             let dirs = mounted_on(&self.source).unwrap_or_default();
             return dirs.iter().filter(|dir| detach(dir).is_ok()).count() > 0;
@@ -55,6 +56,7 @@ fn mounts_of(mounts: &[u8], connection: u64) -> Vec<(u64, PathBuf)> {
         let words: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
         let [id, _, number, _, dir, ..] = words[..] else { continue };
         let dir = unescape_path(dir);
+        // A detach by path reaches the topmost mount only, so a covered one must not be tried.
         found.retain(|(_, below)| *below != dir);
         let id = std::str::from_utf8(id).ok().and_then(|id| id.parse().ok());
         if let (Some(id), true) = (id, number == device.as_bytes()) {
@@ -67,6 +69,7 @@ fn mounts_of(mounts: &[u8], connection: u64) -> Vec<(u64, PathBuf)> {
 /// Takes the mount with this number from `dir`, if it is still there.
 fn detach_mount(id: u64, dir: &Path) -> io::Result<()> {
     let point = MountPoint::find(dir)?;
+    // The list is a snapshot, and another mount may have come since.
     if point.mount_id()? != id {
         return Err(io::Error::other("another mount is there now"));
     }

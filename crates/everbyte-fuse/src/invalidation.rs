@@ -93,6 +93,8 @@ impl CacheInvalidation {
             let (caches, queue) = (caches.clone(), Arc::clone(&queue));
             let work = move || {
                 loop {
+                    // One thread waits in the queue, and the others wait for the lock. The lock is
+                    // free during the job.
                     let job = queue.lock().recv();
                     let Ok(job) = job else { return };
                     job(&caches);

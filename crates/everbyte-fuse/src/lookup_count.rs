@@ -93,6 +93,7 @@ impl KnownFiles {
         inode: InodeNo,
         generation: Option<u64>,
     ) -> Result<(), FsError> {
+        // The root is never removed, and the kernel knows it without a look-up.
         if inode == fs.root() {
             return Ok(());
         }
@@ -105,6 +106,7 @@ impl KnownFiles {
             known.times += 1;
             return Ok(());
         }
+        // The open keeps the inode from being freed, and with it the number from a new file.
         let generation = fs.open_inode(inode)?.generation;
         if is_other(generation) {
             fs.close_inode(inode)?;
@@ -153,6 +155,7 @@ impl KnownFiles {
         for shard in &self.shards {
             let known: Vec<_> = shard.lock().drain().collect();
             for (inode, _) in known {
+                // The others are closed despite an error: each close frees a removed file.
                 ended = ended.and(fs.close_inode(inode));
             }
         }

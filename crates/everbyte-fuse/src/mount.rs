@@ -81,6 +81,7 @@ impl Mount {
                 Ok(mount)
             }
             Err(error) => {
+                // A mount without a server would make all programs wait that use the directory.
                 if !mounted.detach() {
                     tracing::warn!(dir = %dir.display(), "a mount without a server is left behind");
                 }
@@ -110,6 +111,8 @@ impl Mount {
     ) -> Result<Self, MountError> {
         let failed = |error| MountError::Serve { error };
         check_device(&descriptor).map_err(failed)?;
+        // A descriptor that was never mounted has no requests, and the session would wait without
+        // end.
         wait_for_kernel(&descriptor).map_err(failed)?;
         let mut config = Config::default();
         config.n_threads = Some(options.threads.max(1));
@@ -133,6 +136,7 @@ impl Mount {
             presence,
             lost: lost.clone(),
         };
+        // The end is noted on the thread that receives the last answer, which alone shows an abort.
         let run = move || end.note(session.run());
         let session = Builder::new().name("fuser-bg".to_owned()).spawn(run).map_err(failed)?;
         Ok(Self { session, notifier, device, place, root, known, lost })
@@ -191,6 +195,8 @@ impl Mount {
                 .map(|_| true)
                 .map_err(|error| MountError::Unmount { dir: mounted.dir().to_owned(), error })?,
             Place::Elsewhere(mounted) => {
+                // The mounting process removes its mount first, because this one may lack the
+                // rights.
                 !has_failed && self.ends_within(END_TIME_MAX) || mounted.take_away()
             }
         };
@@ -201,6 +207,7 @@ impl Mount {
         if is_taken && self.ends_within(END_TIME_MAX) {
             return Ok(UnmountOutcome::Ended);
         }
+        // The mount lives on for its users, and this process may end at any time from here on.
         self.write_back();
         let place = &self.place;
         tracing::warn!(?place, "a mount in use is dead once this process has ended");
@@ -227,6 +234,7 @@ impl Mount {
 impl Drop for Mount {
     fn drop(&mut self) {
         let is_dead = self.lost.first() == Some(Loss::Aborted);
+        // After an orderly end another mount can be on the directory.
         let is_there = !self.is_ended() || self.has_failed() || is_dead;
         if let (Place::Here(mounted), true) = (&self.place, is_there) {
             let _is_taken = mounted.detach();

@@ -46,6 +46,7 @@ pub(crate) struct Superblock {
 impl Superblock {
     /// The superblock mounted on `dir`. Sends no request to the server.
     pub(crate) fn of_dir(dir: &Path) -> Option<Self> {
+        // The server may not serve yet, so no request may go to it.
         let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
         let seen = statx(CWD, dir, flags, StatxFlags::TYPE).ok()?;
         Some(Self::new(format!("{}:{}", seen.stx_dev_major, seen.stx_dev_minor)))
@@ -148,6 +149,7 @@ impl Presence {
             open_tree(CWD, dir, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?;
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let seen = statx(&root, "", flags, StatxFlags::TYPE)?;
+        // A pin on another mount would keep that one from ending.
         if format!("{}:{}", seen.stx_dev_major, seen.stx_dev_minor) != superblock.device {
             return Err(io::Error::other("something else is mounted there"));
         }
@@ -173,6 +175,7 @@ impl Presence {
 
     /// Returns true if the ended connection was aborted while the mount was in place.
     pub(crate) fn was_aborted(&self) -> bool {
+        // A pin that is still held is asked for the connection now.
         self.release();
         match *self.pin.lock() {
             Pin::Aborted => true,

@@ -43,8 +43,11 @@ pub fn remount(dir: &Path, changes: &Remount) -> io::Result<()> {
     }
     let path = PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd()));
     let before = remount_flags(now, &Remount::default());
+    // All flags are given, because the kernel resets the omitted ones.
     mount_remount(&path, remount_flags(now, changes), "")?;
     if changes.read_only == Some(false) && now.contains(StatVfsMountFlags::RDONLY) {
+        // The kernel allows writing although the server refuses it, so the mount would promise too
+        // much.
         check_writable(&path).inspect_err(|_| {
             let _ = mount_remount(&path, before, "");
         })?;

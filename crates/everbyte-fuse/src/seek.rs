@@ -22,6 +22,8 @@ pub(crate) fn seek_written<M: Medium>(
     (offset, what): (u64, Seek),
     found: &Range<u64>,
 ) -> Result<u64, FsError> {
+    // The kernel writes its dirty bytes of the range before it forgets them, and they become data
+    // here.
     caches.forget_range(inode, found);
     let again = fs.seek(inode, offset, what);
     match hole(fs, inode, (offset, what), &again) {
