@@ -116,7 +116,7 @@ struct Deadline {
 
 impl Deadline {
     fn new(after: Option<Duration>) -> Self {
-        // A time beyond the clock's range is as good as no limit.
+        // A time beyond the clock's range is never reached, so it counts as no limit.
         let at = after.and_then(|after| Instant::now().checked_add(after));
         Self { at, after: after.unwrap_or(Duration::MAX) }
     }
@@ -171,7 +171,7 @@ impl ControlClient {
         // waiting.
         trusted.check_owner(&path).map_err(unreachable)?.map_err(untrusted)?;
         let stream = connect(&path).map_err(unreachable)?;
-        // The file's owner is no proof, because another file can replace it before the connection.
+        // The file's owner proves nothing, because another file can replace it before the connection.
         // The kernel's credentials of the connected process are.
         let peer = peer_of(&stream).map_err(unreachable)?;
         trusted.check_peer(&peer).map_err(untrusted)?;
@@ -361,7 +361,7 @@ impl ControlClient {
         }
         for mut rest in [&line[sent..], bytes] {
             while !rest.is_empty() {
-                // Each write has a timeout of its own, so a slow reader could otherwise take
+                // Each write has a separate timeout, so a slow reader could otherwise take
                 // unbounded time.
                 deadline.left()?;
                 match stream.write(rest) {

@@ -322,7 +322,7 @@ impl<'a, S: Scenario> Search<'a, S> {
     /// Explores the images of `state`, and crashes of recovery while `depth` is left.
     fn crash_state(&mut self, state: &CrashState, depth: u32) -> Result<(), Found> {
         let runs_max = match self.trail.len() {
-            // A crash of a recovery has limits of its own: there is one for each operation of each
+            // A crash of a recovery has separate limits: there is one for each operation of each
             // kept image.
             0 => self.explorer.runs_max,
             _ => self.explorer.nested_runs_max,

@@ -58,7 +58,7 @@ impl Explorer {
             }
             cuts_left -= 1;
             let cut = scenario.only(kept);
-            // A step that needs a dropped one panics. That is no failure of the code under test.
+            // A step that needs a dropped one panics. The code under test has not failed then.
             let recorded = quietly(|| Ok(Recorded::new(&cut, self.calls_max)));
             let Ok(recorded) = recorded else { return false };
             let Err(again) = self.search(&cut, &recorded) else { return false };

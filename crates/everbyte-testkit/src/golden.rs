@@ -125,7 +125,7 @@ pub fn add_missing<G: Golden>(made: Vec<(G, Vec<u8>)>) {
         if kept.iter().any(|known| known.name() == golden.name()) {
             continue;
         }
-        // The program `zstd` writes the packed image beside its input.
+        // The program `zstd` writes the packed image next to its input.
         let path = folder().join(format!("{}.img", golden.name()));
         fs::write(&path, image).unwrap();
         let packed = Command::new("zstd").args(["-19", "-q"]).arg(&path).status();

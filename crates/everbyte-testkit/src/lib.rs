@@ -15,7 +15,7 @@ pub mod medium;
 #[cfg(feature = "schedule")]
 pub mod schedule;
 
-/// The number that the variable `name` gives, or `otherwise`.
+/// The number in the variable `name`, or `otherwise`.
 ///
 /// # Panics
 /// If the value is not a number.
@@ -29,7 +29,7 @@ pub fn number(name: &str, otherwise: u64) -> u64 {
 }
 
 /// The seed of explorations of systematic workloads: `EVERBYTE_CRASH_SEED`, set by the nightly script
-/// to a new value, or 0. Tests of planted bugs use a fixed seed, so that they find their bugs every night.
+/// to a new value, or 0. Tests of planted bugs use a fixed seed, so they find their bugs every night.
 ///
 /// # Panics
 /// As [`number`].

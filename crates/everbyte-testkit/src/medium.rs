@@ -16,7 +16,7 @@ use everbyte_media::{
     WINDOW_REGION_BYTES,
 };
 
-/// Bytes that a medium must have for the suite.
+/// Least bytes of a medium for the suite.
 pub const LEN_MIN: u64 = 16 * BLOCK_U64;
 
 /// Range starts and lengths around every edge of lines and blocks, all in two blocks.
@@ -87,9 +87,8 @@ pub fn check_words<M: Medium>(medium: &M) {
     }
 }
 
-/// Windows: runs are read in the order in which they were added, at once and after each store, and
-/// nothing beyond them is there. Needs no more of the medium than it has: each run may be added
-/// more than once.
+/// Windows: reads see the runs in the order of their additions, before and after each store. Nothing
+/// exists beyond the runs. Works on a medium of any size, because the suite can add a run repeatedly.
 ///
 /// # Panics
 /// As [`check_medium`].
@@ -127,7 +126,7 @@ pub fn check_window<M: Medium>(medium: &M) {
     }
 }
 
-/// Stores and streams of every alignment: visible at once, in exactly their range, and unharmed
+/// Stores and streams of every alignment: visible immediately, in exactly their range, and unchanged
 /// by flush and fence.
 ///
 /// # Panics

@@ -7,10 +7,10 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use everbyte_crash::schedule::{self, Schedule, Task};
 
-/// Seeds in which a planted bug must cause a failure.
+/// Number of seeds. A planted bug must cause a failure with one of them.
 const PLANTED_SEEDS: u64 = 5000;
 
-/// Lock number on which threads wait for any change.
+/// Lock number for waits for any change.
 const CHANGE: usize = 0;
 
 /// Counts the steps of `THREADS` threads. Every step is a point at which another thread may run.
@@ -76,7 +76,7 @@ impl<const THREADS: usize> Default for Turns<THREADS> {
     }
 }
 
-/// A run that failed. The seed and the schedule reproduce it.
+/// A failed run. The seed and the schedule reproduce it.
 #[derive(PartialEq, Debug)]
 pub struct Failure {
     /// The seed of the programs.

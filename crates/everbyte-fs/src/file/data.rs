@@ -120,7 +120,7 @@ impl<M: Medium> FileSystem<M> {
         // An empty write runs once, because it reports errors and checks the flags.
         while done < data.len() || done == 0 {
             let at = offset + done as u64;
-            // Each part takes the lock by itself, so a long write does not hold up readers of the
+            // Each part takes the lock separately, so a long write does not hold up readers of the
             // file.
             let part = &data[done..done + part_len(at, data.len() - done)];
             match self.write_part(inode, (at, part), &mut parts) {
@@ -148,7 +148,7 @@ impl<M: Medium> FileSystem<M> {
         offset: u64,
         data: &[u8],
     ) -> Result<usize, FsError> {
-        // An error is returned at once: the bytes may be stored, and a second attempt would hide
+        // An error is returned: the bytes may be stored, and a second attempt would hide
         // the failure.
         if self.overwrite_durably(inode, offset, data)? {
             return Ok(data.len());

@@ -358,7 +358,7 @@ impl<M: Medium> InodeTables<M> {
     /// the lock and do not poll the free lists.
     fn make_table(&self, volume: &Volume<M>, _growing: &MutexGuard<'_, ()>) -> Result<(), FsError> {
         let table = self.tables();
-        // In a batch of its own, before the inode's: a batch that fails later leaves the table for
+        // In a separate batch, before the inode's: a batch that fails later leaves the table for
         // others.
         volume.change(|batch, _| self.plan_table(batch, table))?;
         let free = (self.geometry.head_slots()..self.geometry.slots()).rev();

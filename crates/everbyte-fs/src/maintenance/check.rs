@@ -292,7 +292,7 @@ impl<M: Medium> Tree<'_, M> {
         // The tree may have circles here.
         while at != self.root() && names.len() < PATH_NAMES_MAX {
             let named_in = self.nodes.get(&at).and_then(|node| node.named_in);
-            // An unreadable inode is no node, so its directory must be searched.
+            // The nodes lack an unreadable inode, so its directory must be searched.
             let named_in = named_in.or_else(|| self.search(at));
             let Some(parent) = named_in else { break };
             names.push(self.name_in(parent, at).unwrap_or_else(|| "?".to_owned()));

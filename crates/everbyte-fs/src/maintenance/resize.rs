@@ -32,7 +32,7 @@ impl<M: Medium> FileSystem<M> {
     /// The old size stays then.
     pub fn resize(&self, size_bytes: u64) -> Result<(), PoolError> {
         self.pool().check_volume_size(size_bytes)?;
-        // Two changes at once could both pass the check and then set each other's limit.
+        // Two concurrent changes could both pass the check and then set each other's limit.
         let _resizing = self.resizing.lock();
         let (old, new) = (self.size_blocks(), size_bytes / BLOCK_U64);
         if new < old {

@@ -280,7 +280,7 @@ impl<M: Medium> Real<M> {
         }
     }
 
-    /// The bytes of a file, read at once.
+    /// The bytes of a file, from one read.
     ///
     /// # Errors
     /// The file system's.
