@@ -177,11 +177,8 @@ impl<M: Medium> FileSystem<M> {
         if found.inode != source || named != target {
             return Ok(Outcome::Others((found.inode, named)));
         }
-        // Under all four locks from here on, so the checked inodes are unchanged until the batch
-        // ends.
         self.check_both(edits, (from, &found), (to, replaced.as_ref()), mode)?;
         if from.parent != to.parent {
-            // A move within one directory cannot create a cycle.
             self.check_ancestors(&found, to.parent)?;
         }
         // POSIX: two names of one file stay as they are.
@@ -193,8 +190,7 @@ impl<M: Medium> FileSystem<M> {
             self.check_replaced(edits, &found, replaced)?;
         }
         let before = batch.savepoint();
-        // Before the insertion: it may split the bucket, and then the entry would be in another
-        // slot.
+        // Before the insertion: it may split the bucket and so move the entry.
         from_dir.plan_remove(batch, &found);
         if let Some(replaced) = &replaced {
             to_dir.plan_remove(batch, replaced);

@@ -175,7 +175,6 @@ impl<M: Medium> Real<M> {
                     Mode::NewWhiteout => RenameMode::Whiteout { uid: 1, gid: 2, replaces: false },
                 };
                 let from = self.parent(from)?;
-                // The model finds the old name before it looks at the path of the new one.
                 self.fs.lookup(from.0, from.1)?;
                 self.fs.rename(from, self.parent(to)?, mode)
             }
@@ -191,7 +190,6 @@ impl<M: Medium> Real<M> {
             Op::Unnamed(path, permissions, hand) => {
                 let directory = self.find(path)?;
                 let new = NewInode { permissions: *permissions, umask: UMASK, ..FILE };
-                // Before the close, as in the model: after an error the hand keeps its file.
                 let made = self.fs.create_unnamed(directory, &new)?;
                 self.close(*hand)?;
                 self.hands[*hand] = Some(made.inode);
