@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_lead_elsewhere_are_refused() {
+    fn escaping_names_are_refused() {
         let long = vec![b'x'; 256];
         for name in [&b""[..], b".", b"..", b"a/b", b"/", b"../../x", b"a\0", &long] {
             assert!(check(&list(), &entries(vec![entry(name)], None)).is_err(), "{name:?}");
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn data_ranges_go_forward_within_the_file() {
+    fn data_ranges_ascend_within_file() {
         let request =
             files(FileRequest::Data { file: FileId { inode: 1, generation: 1 }, offset: 10 });
         let answer = |ranges: &[(u64, u64)], next| {
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn answer_has_no_more_than_was_asked_for() {
+    fn answer_exceeds_no_request() {
         let file = FileId { inode: 1, generation: 1 };
         let read = files(FileRequest::Read { file, offset: 0, len: 10 });
         assert!(check(&read, &Response::FileBytes { len: 10 }).is_ok());

@@ -390,7 +390,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_any_bytes_pass_through_json() {
+    fn any_name_bytes_pass_json() {
         for (bytes, json, shown) in [
             (&b"a b"[..], "\"a b\"", "a b"),
             ("\u{e4}\\".as_bytes(), "\"\u{e4}\\\\\"", "\u{e4}\\"),

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn newcomers_replace_silent_connections() {
+    fn newcomer_replaces_silent_peer() {
         let places = Arc::default();
         let (mut taken, mut working) = (Vec::new(), Vec::new());
         for _ in 0..PLACES_MAX {

@@ -132,7 +132,7 @@ fn refusals_of_servers_are_escaped() {
 }
 
 #[test]
-fn client_may_rest_only_between_requests() {
+fn client_rests_between_requests() {
     let folder = tempfile::tempdir().unwrap();
     let pool = folder.path().join("pool");
     let _server = ControlServer::start(&pool, None, Arc::new(Grower)).unwrap();
@@ -169,7 +169,7 @@ fn say(pool: &Path, bytes: &[u8]) -> Vec<String> {
 }
 
 #[test]
-fn garbage_costs_only_its_own_connection() {
+fn garbage_ends_own_connection_only() {
     let folder = tempfile::tempdir().unwrap();
     let pool = folder.path().join("pool");
     let _server = ControlServer::start(&pool, None, Arc::new(Grower)).unwrap();

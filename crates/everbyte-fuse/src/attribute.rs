@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attribute_name_extends_its_name_space() {
+    fn xattr_name_extends_its_namespace() {
         for name in ["user.x", "trusted.a.b", "security.capability", "system.posix_acl_access"] {
             assert_eq!(attribute_name(OsStr::new(name)).unwrap(), name.as_bytes());
         }

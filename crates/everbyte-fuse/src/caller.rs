@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn administrators_are_found_in_a_status() {
+    fn status_names_administrators() {
         for bits in ["000001ffffffffff", "0000000000200000"] {
             assert!(
                 has_capability(&format!("Name:\tcat\nCapEff:\t{bits}\n"), CAP_SYS_ADMIN),

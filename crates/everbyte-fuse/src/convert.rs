@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn time_before_1970_passes_with_its_fraction() {
+    fn time_before_1970_keeps_fraction() {
         // fuser's time for -5 s and 7 ns.
         let before = UNIX_EPOCH - Duration::new(5, 7);
         assert_eq!(set_time(TimeOrNow::SpecificTime(before)), SetTime::At(-4_999_999_993));

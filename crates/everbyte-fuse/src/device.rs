@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptor_of_another_device_is_refused() {
+    fn foreign_descriptor_is_refused() {
         let null = File::open("/dev/null").unwrap();
         assert!(check_device(&null.into()).is_err());
     }

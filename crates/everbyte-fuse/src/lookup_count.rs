@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn file_with_a_reused_number_is_not_reported() {
+    fn reused_inode_number_is_unreported() {
         let (fs, _) = with_nameless(0);
         let known = KnownFiles::default();
         let old = make(&fs, "old");
@@ -201,7 +201,7 @@ mod tests {
 
     /// Like the replacement of a file by `everbyte fs put` during a mount.
     #[test]
-    fn constantly_replaced_name_is_always_found() {
+    fn replaced_name_is_always_found() {
         let (fs, _) = with_nameless(0);
         let (known, root, is_done) = (KnownFiles::default(), fs.root(), AtomicBool::new(false));
         make(&fs, "f");

@@ -268,7 +268,7 @@ mod tests {
 
     /// Device numbers are reused immediately.
     #[test]
-    fn number_of_another_superblock_is_no_abort() {
+    fn reused_superblock_is_no_abort() {
         let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
         let listed = table.lines().filter_map(|line| line.split(' ').nth(2)).map(str::to_owned);
         for device in listed {

@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn relayed_bytes_keep_their_order_and_end() {
+    fn relayed_bytes_keep_order_and_end() {
         let mut rest = tempfile::tempfile().unwrap();
         let text = "b".repeat(200_000);
         rest.write_all(text.as_bytes()).unwrap();

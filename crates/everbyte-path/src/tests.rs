@@ -39,7 +39,7 @@ fn tree() -> (TempDir, Dir) {
 }
 
 #[test]
-fn kernel_and_steps_have_the_same_results() {
+fn kernel_and_steps_agree() {
     let (folder, dir) = tree();
     let absolute = folder.path().join("in/a/f");
     let absolute = absolute.to_str().unwrap();
@@ -234,7 +234,7 @@ fn named_paths_follow_own_links_to_their_ends() {
 }
 
 #[test]
-fn links_of_other_users_are_not_followed() {
+fn foreign_links_are_not_followed() {
     let own = rustix::process::geteuid().as_raw();
     let other = own + 4000;
     for (link, dir, mode, is_trusted) in [
@@ -264,7 +264,7 @@ fn links_of_other_users_are_not_followed() {
 }
 
 #[test]
-fn outputs_follow_no_links_of_other_users() {
+fn outputs_follow_no_foreign_links() {
     use std::os::fd::AsRawFd;
     let (folder, _) = tree();
     let secret = folder.path().join("secret/f");
@@ -341,7 +341,7 @@ fn named_pipe_is_read_if_a_program_writes_to_it() {
 }
 
 #[test]
-fn outputs_are_created_emptied_or_refused() {
+fn output_is_new_empty_or_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
     fifo(&path.join("pipe"));

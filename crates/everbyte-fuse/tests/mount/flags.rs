@@ -134,7 +134,7 @@ fn immutable_file_refuses_every_change() {
 }
 
 #[test]
-fn append_only_file_grows_by_appending_alone() {
+fn append_only_file_only_appends() {
     if !is_root("set the append-only flag") {
         return;
     }
@@ -174,7 +174,7 @@ fn append_only_file_grows_by_appending_alone() {
 }
 
 #[test]
-fn flags_of_a_directory_protect_its_names() {
+fn directory_flags_protect_names() {
     if !is_root("set flags of directories") {
         return;
     }

@@ -14,7 +14,7 @@ fn free(dir: &Path) -> u64 {
 }
 
 #[test]
-fn removed_file_is_reported_free_at_once() {
+fn statfs_counts_removed_file_as_free() {
     let mounted = Mounted::new();
     let (dir, path) = (mounted.path(), mounted.path().join("f"));
     fs::write(&path, b"").unwrap();
@@ -36,7 +36,7 @@ fn removed_file_is_reported_free_at_once() {
 }
 
 #[test]
-fn reported_free_space_can_be_allocated() {
+fn statfs_free_space_is_allocatable() {
     let mounted = Mounted::new();
     for _ in 0..2 {
         let (path, free) = (mounted.path().join("f"), free(mounted.path()));
@@ -91,7 +91,7 @@ fn times_before_1970_are_kept_with_their_fractions() {
 }
 
 #[test]
-fn time_outside_of_the_range_is_an_error() {
+fn time_out_of_range_fails() {
     let mounted = Mounted::new();
     let path = mounted.path().join("f");
     fs::write(&path, b"text").unwrap();

@@ -138,7 +138,7 @@ fn names(dir: &Path) -> Vec<OsString> {
 }
 
 #[test]
-fn files_keep_their_content_across_mounts() {
+fn file_content_survives_mounts() {
     let mut mounted = Mounted::new();
     let dir = mounted.path().to_owned();
     fs::create_dir(dir.join("d")).unwrap();
@@ -413,7 +413,7 @@ fn access_control_lists_say_who_may_and_are_inherited() {
 }
 
 #[test]
-fn acl_by_nonmember_clears_set_group_id() {
+fn acl_by_nonmember_clears_setgid() {
     let Some(mounted) = Mounted::for_all() else { return };
     let dir = mounted.path();
     fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).unwrap();
@@ -458,7 +458,7 @@ fn copies_and_whiteouts_are_made_by_system_calls() {
 }
 
 #[test]
-fn reads_change_atime_by_the_mount_option() {
+fn reads_set_atime_by_mount_option() {
     let mut mounted = Mounted::new();
     let dir = mounted.path().to_owned();
     fs::create_dir(dir.join("d")).unwrap();
@@ -680,7 +680,7 @@ fn removed_working_directory_is_empty_and_refuses() {
 
 /// The kernel has the cached bytes from before a partly failed allocation, unless it is notified.
 #[test]
-fn failed_fallocate_keeps_the_visible_bytes() {
+fn failed_fallocate_keeps_bytes() {
     use rustix::fs::{FallocateFlags, fallocate};
     let mut mounted = Mounted::new();
     let path = mounted.path().join("f");
@@ -707,7 +707,7 @@ fn failed_fallocate_keeps_the_visible_bytes() {
 
 /// The map of a file is damaged behind the first part of the cut.
 #[test]
-fn failed_truncate_keeps_the_visible_bytes() {
+fn failed_truncate_keeps_visible_bytes() {
     let mut mounted = Mounted::new();
     let path = mounted.path().join("f");
     fs::write(&path, vec![7; 8 << 20]).unwrap();
@@ -743,7 +743,7 @@ fn failed_truncate_keeps_the_visible_bytes() {
 
 /// One inode cannot be read: its name is listed all the same, again and again, and those of the others.
 #[test]
-fn unreadable_file_hides_no_other_entry() {
+fn unreadable_file_hides_no_entry() {
     let mut mounted = Mounted::new();
     let dir = mounted.path().join("d");
     fs::create_dir(&dir).unwrap();

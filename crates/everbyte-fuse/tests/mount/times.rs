@@ -67,7 +67,7 @@ fn store_after_a_set_time_changes_it() {
 }
 
 #[test]
-fn present_time_outlasts_stores_before_it() {
+fn utime_now_outlasts_earlier_stores() {
     let mounted = Mounted::new();
     for path in two_files(&mounted) {
         let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
@@ -104,7 +104,7 @@ fn strict() -> Mounted {
 }
 
 #[test]
-fn strict_times_count_reads_of_cached_bytes() {
+fn strictatime_counts_cached_reads() {
     let mounted = strict();
     let path = mounted.path().join("f");
     fs::write(&path, [7; 9000]).unwrap();
