@@ -171,8 +171,8 @@ impl ControlClient {
         // waiting.
         trusted.check_owner(&path).map_err(unreachable)?.map_err(untrusted)?;
         let stream = connect(&path).map_err(unreachable)?;
-        // The file's owner proves nothing, because another file can replace it before the connection.
-        // The kernel's credentials of the connected process are.
+        // The file's owner proves nothing: another file can replace it before the connection. The
+        // kernel's credentials are of the connected process.
         let peer = peer_of(&stream).map_err(unreachable)?;
         trusted.check_peer(&peer).map_err(untrusted)?;
         let mut client = Self::over(stream, path);

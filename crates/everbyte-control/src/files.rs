@@ -370,7 +370,7 @@ impl FileRequest {
     pub fn is_change(&self) -> bool {
         !matches!(
             self,
-            // A new request counts as a change until it is listed here: the safe side for its time limit.
+            // A new request counts as a change until it is listed here, so it gets the longer time.
             Self::Find { .. }
                 | Self::List { .. }
                 | Self::Read { .. }

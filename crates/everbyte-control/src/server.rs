@@ -395,8 +395,8 @@ fn serve(
         }
         // A client that leaves within its bytes has its request not executed.
         let Some(bytes) = input.bytes(len)? else { return Ok(()) };
-        let attached = Attached { bytes, descriptor: input.descriptor.take(), client };
         // The descriptor goes with its request, so a later one cannot use it.
+        let attached = Attached { bytes, descriptor: input.descriptor.take(), client };
         answer(stream, handle(handler, stream, request, attached))?;
     }
     Ok(())

@@ -210,8 +210,7 @@ fn mark(
         (false, true) => Mark::Lost,
         (false, false) if over => Mark::Overwritten,
         (false, false) if doubtful => Mark::Unread,
-        // No byte of it was in doubt: the store changed nothing, or a flush by another thread
-        // covered it.
+        // No byte was in doubt: the store changed nothing, or a later durable store covers it.
         (false, false) => Mark::Durable,
     }
 }

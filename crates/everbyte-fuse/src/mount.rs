@@ -136,7 +136,7 @@ impl Mount {
             presence,
             lost: lost.clone(),
         };
-        // The end is noted on the thread that receives the last answer, which alone shows an abort.
+        // The last answer can show an abort, so the thread that receives it notes the end.
         let run = move || end.note(session.run());
         let session = Builder::new().name("fuser-bg".to_owned()).spawn(run).map_err(failed)?;
         Ok(Self { session, notifier, device, place, root, known, lost })

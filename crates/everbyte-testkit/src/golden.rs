@@ -145,7 +145,7 @@ pub fn add_missing<G: Golden>(made: Vec<(G, Vec<u8>)>) {
 pub fn fix_descriptors(closed: &SimMedium, volumes: usize, first_log_key: u64) -> SimMedium {
     let mut image = closed.image();
     for slot in 0..volumes {
-        // Both copies: the pool takes either one, and reports a difference as damage.
+        // Both copies: the pool may take either one.
         for copy in DESCRIPTOR_AT {
             let at = HEADER_AT + slot * 4096 + usize::try_from(copy).unwrap();
             let bytes = &mut image[at..at + size_of::<Descriptor>()];
