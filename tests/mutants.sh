@@ -126,7 +126,7 @@ for patch in "${PATCHES[@]}"; do
         if fault=$(git -C "$TREE" apply -C1 --recount "$patch" 2>&1); then
             fault=
             sed '/^diff --git/,$d' "$patch" >"$LOG"
-            git -C "$TREE" diff >>"$LOG"
+            git -C "$TREE" diff | sed "/^index /d" >>"$LOG"
             cat "$LOG" >"$patch"
         fi
         ;;
