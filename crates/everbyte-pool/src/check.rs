@@ -83,11 +83,14 @@ impl<M: Medium> Pool<M> {
         self.check_openly(findings, &volumes, &mut report);
         let mut walked = self.space_unknown().is_none();
         for volume in volumes.iter().filter(|v| v.opened_read_only().is_none()) {
+            // Afterwards no block is deferred or preallocated: such blocks are in no map and not
+            // free.
             if let Err(error) = volume.settle() {
                 report.note(Health::Damaged, format!("volume {}: {error}", volume.name()));
                 walked = false;
             }
         }
+        // A pin that ends during the comparison would free its blocks in between.
         let _frozen_pins: Vec<_> = volumes.iter().map(|volume| volume.pins.freeze()).collect();
         let bounds = self.data_bounds();
         let owned = Allocator::new(bounds.end);
@@ -96,6 +99,7 @@ impl<M: Medium> Pool<M> {
             report.note(Health::Damaged, error);
         }
         for volume in &volumes {
+            // The blocks of an unknown kind cannot be told from leaked ones.
             if !self.knows_kind(volume) {
                 walked = false;
                 continue;
@@ -118,6 +122,7 @@ impl<M: Medium> Pool<M> {
         }
         report.used_blocks = owned.total_blocks() - owned.free_blocks();
         report.free_blocks = owned.free_blocks();
+        // A block of an unwalked map would count as leaked.
         if self.read_only_reason().is_none() && walked {
             self.compare((&owned, &volumes), bounds, &mut report);
         }
@@ -175,9 +180,11 @@ impl<M: Medium> Pool<M> {
         let mut wrong = 0;
         for block in bounds.map(BlockNo) {
             let (health, what) = match (owned.is_free(block), self.allocator().is_free(block)) {
+                // The allocator withholds bad blocks. They are not leaked.
                 (true, false) if self.medium().check_range(block.offset(), BLOCK_U64).is_err() => {
                     continue;
                 }
+                // A reader in place still has the freed block.
                 (true, false) if volumes.iter().any(|volume| volume.pins.holds_back(block)) => {
                     continue;
                 }

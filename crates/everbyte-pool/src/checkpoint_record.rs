@@ -15,6 +15,7 @@ const COMPLETED_MAX: u64 = 1 << 47;
 /// Neither copy of the record is valid, or it cannot be.
 pub(crate) fn read_completed<M: Medium>(medium: &M, header_at: PoolOffset) -> Result<u64, Corrupt> {
     let newest = match read_copies(medium, header_at) {
+        // A crash can leave one copy behind. The larger epoch was durable before its first store.
         [Ok(first), Ok(second)] => first.max(second),
         [Ok(only), Err(_)] | [Err(_), Ok(only)] => only,
         [Err(first), Err(second)] => {
@@ -34,6 +35,7 @@ fn read_copies<M: Medium>(medium: &M, header_at: PoolOffset) -> [Result<u64, Cor
     [COMPLETED_A_AT, COMPLETED_B_AT].map(|at| {
         let at = header_at.plus(at);
         let word = medium.load_word(at);
+        // A poisoned word reads as 0, a valid epoch.
         check_readable(medium, COMPLETED, at, 8)?;
         decode_word(word).ok_or_else(|| Corrupt::new(COMPLETED, at, "its check bits are wrong"))
     })
@@ -69,6 +71,7 @@ pub(crate) fn write_completed<M: Medium>(
     for &at in &copies {
         dirty.store_word(medium, at, encode_word(*epoch.get()));
     }
+    // One fence for both: each copy is a single word, old or new at any moment.
     dirty.flush(medium).fence(medium)?;
     Ok(())
 }

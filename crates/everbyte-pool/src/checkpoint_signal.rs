@@ -25,6 +25,7 @@ impl StopFlag {
 impl CheckpointSignal {
     /// Requests an inspection of the logs.
     pub(crate) fn notify(&self) {
+        // The flag outlives the notice: a thread at work finds it when it waits again.
         *self.requested.lock() = true;
         self.changed.notify_one();
     }
@@ -42,6 +43,7 @@ impl CheckpointSignal {
         let mut requested = self.requested.lock();
         while !*requested && !stop.is_set() {
             if self.changed.wait_until(&mut requested, deadline).timed_out() {
+                // The deadline counts as a request: the caller knows what is due.
                 break;
             }
         }

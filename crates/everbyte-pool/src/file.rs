@@ -238,9 +238,11 @@ pub fn create_with_progress(
     }
     let len = needed_len(path, options)?;
     let file = make(path, len)?;
+    // Locked before the long allocation, so no other process takes the new file.
     let made = lock(path, &file)
         .and_then(|()| allocate(path, &file, len, progress))
         .and_then(|()| format(path, &file, options));
+    // A file locked by another process is not ours to remove.
     if made.is_err() && !matches!(made, Err(FileError::InUse(_))) {
         remove_created(path, &file);
     }
@@ -265,6 +267,7 @@ fn is_there(path: &Path) -> Result<bool, FileError> {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => return Err(FileError::io("look for", path)(error)),
     }
+    // To `look` a link without a target is absent, but a new file would be made behind it.
     match Place::of(path).and_then(|place| place.find()) {
         Ok(Some(_)) => Err(FileError::LeadsNowhere { path: path.to_owned() }),
         _ => Ok(false),
@@ -277,8 +280,10 @@ fn make(path: &Path, len: u64) -> Result<File, FileError> {
     let folder = folder.unwrap_or(Path::new("."));
     let (folder, _) =
         open(folder, Access::Read, &[Kind::Directory]).map_err(FileError::folder(path))?;
+    // Before the file exists, so a refusal leaves nothing behind.
     check_free_space(&folder, &path.display().to_string(), len)?;
     match create_file(path, len.min(step_bytes(len))) {
+        // Another process made the file since the look.
         Err(OpenError::Io { source, .. }) if source.kind() == ErrorKind::AlreadyExists => {
             Err(FileError::Exists { path: path.to_owned() })
         }
@@ -306,6 +311,7 @@ fn take(
     let len = needed_len(path, options)?;
     lock(path, &file)?;
     check_unlent(path, &file)?;
+    // The old file's blocks become free when it is emptied.
     let own = metadata.blocks().saturating_mul(STAT_BLOCK_BYTES);
     check_free_space(&file, &path.display().to_string(), len.saturating_sub(own))?;
     file.set_len(0).map_err(FileError::io("empty", path))?;
@@ -318,6 +324,7 @@ fn check_device(path: &Path, file: &File, options: &CreateOptions) -> Result<(),
     if file.metadata().map_err(FileError::io("inspect", path))?.file_type().is_block_device() {
         check_unmounted(path)?;
     }
+    // Read-only: these checks decide whether the device may change.
     let device = Mapped::from_file(file, &MediaOptions::new().read_only(true))?;
     if let Some(len) = options.len_bytes.filter(|len| *len != device.len()) {
         let has = device.len();
@@ -396,6 +403,7 @@ fn format(path: &Path, file: &File, options: &CreateOptions) -> Result<Created, 
     let reaches_storage = || Stack::of(file).map_or(true, |stack| stack.reaches_storage());
     let is_on_disk = media == MediaKind::File && reaches_storage();
     let created = Created { len_bytes: medium.len(), media, is_on_disk };
+    // The first shutdown saves the free map and marks the pool clean.
     let pool = Pool::open(Arc::new(medium), Kinds::new([]), &OpenOptions::default());
     pool.and_then(|pool| pool.close()).map_err(failed())?;
     warn_of_others(path, file);
@@ -418,6 +426,7 @@ pub fn delete<E: From<FileError>>(
     lock(path, &file)?;
     check_unlent(path, &file)?;
     let media = MediaOptions::new();
+    // A private copy: recovery must not change a pool that `agree` may keep.
     let private = Mapped::from_file(&file, &media.clone().private(true));
     let private = Arc::new(private.map_err(FileError::media(path))?);
     let pool = Pool::open(private, kinds, &OpenOptions::default());
@@ -426,6 +435,7 @@ pub fn delete<E: From<FileError>>(
     if metadata.is_file() {
         // Where a link leads, as opening it did.
         let place = Place::following(path).map_err(FileError::io("find", path))?;
+        // By identity: another file may have come to this name since it was opened.
         let removed = place
             .name()
             .and_then(|name| place.dir.remove_exact(name, Identity::of(&metadata)))
@@ -439,6 +449,7 @@ pub fn delete<E: From<FileError>>(
     let device = Mapped::from_file(&file, &media).map_err(FileError::media(path))?;
     let blank = || {
         let zeroes = vec![0; everbyte_media::BLOCK];
+        // `is_blank` reads the same bytes, and both superblocks are among them.
         for block in 0..device.len().min(BLANK_BYTES) / BLOCK_U64 {
             device.stream(BlockNo(block).offset(), &zeroes);
         }
@@ -461,6 +472,7 @@ pub fn open_locked(
 ) -> Result<Pool<Mapped>, FileError> {
     let file = open_file(path, Access::ReadWrite)?;
     lock(path, &file)?;
+    // Under the lock: no other process stores between the sync and the mapping.
     settle(path, &file)?;
     let medium = Arc::new(Mapped::from_file(&file, media).map_err(FileError::media(path))?);
     let pool = Pool::open(medium, kinds, options).map_err(FileError::pool(path))?;
@@ -487,6 +499,7 @@ fn settle(path: &Path, file: &File) -> Result<(), FileError> {
 fn is_marked_clean(file: &File) -> bool {
     SUPERBLOCK_COPIES.into_iter().all(|at| {
         let mut bytes = [0; size_of::<Superblock>()];
+        // An unread or invalid copy is not a clean mark, so the pool is settled.
         let is_read = file.read_exact_at(&mut bytes, at.0).is_ok();
         is_read && Superblock::parse(&bytes, at, u64::MAX).is_ok_and(|sb| sb.clean == 1)
     })
@@ -525,6 +538,7 @@ pub fn inspect(
         Sharing::Shared => locked(path, &file, file.try_lock_shared())?,
         Sharing::Exclusive => lock(path, &file)?,
     }
+    // The description is of the pool's own medium. Recovery works on a private copy.
     let real = Mapped::from_file(&file, &media.clone().read_only(true));
     let real = real.map_err(FileError::media(path))?;
     let description = real.describe();
@@ -555,6 +569,7 @@ pub fn repair(
 ) -> Result<Repaired, FileError> {
     let file = open_file(path, if dry_run { Access::Read } else { Access::ReadWrite })?;
     lock(path, &file)?;
+    // A dry run changes nothing, so it may look at a pool with lent memory.
     if !dry_run {
         check_unlent(path, &file)?;
         settle(path, &file)?;
@@ -563,10 +578,12 @@ pub fn repair(
     let private = Mapped::from_file(&file, &media.clone().private(true));
     let private = Arc::new(private.map_err(FileError::media(path))?);
     let failed = || FileError::pool(path);
+    // On the private copy first: without damage the file is not even mapped for writing.
     let mended = crate::repair::repair(&*private, &kinds()).map_err(failed())?;
     let real = Mapped::from_file(&file, &media.read_only(dry_run || mended.is_empty()))?;
     let medium = real.describe();
     if !dry_run && !mended.is_empty() {
+        // The file has the bytes of the private copy, so it gets the same repairs.
         crate::repair::repair(&real, &kinds()).map_err(failed())?;
     }
     drop(real);
@@ -597,6 +614,7 @@ fn lock(path: &Path, file: &File) -> Result<(), FileError> {
 /// Checks that no program has memory of the pool on loan: a new or repaired pool gives space to others that
 /// may be in a swap volume now.
 fn check_unlent(path: &Path, file: &File) -> Result<(), FileError> {
+    // A lease may lie anywhere in the file.
     let all = 0..i64::MAX.unsigned_abs();
     match is_range_locked(file, &all).map_err(FileError::io("look at the locks of", path))? {
         true => Err(FileError::Lent { path: path.to_owned() }),

@@ -52,6 +52,7 @@ impl Health {
                 } else {
                     finding.at.block().offset()
                 };
+                // Each structure has two copies, and both are damaged: nothing stands for it.
                 if copies.contains(&(structure, of)) {
                     return Self::Damaged;
                 }
@@ -67,9 +68,11 @@ impl<M: Medium> Pool<M> {
     #[must_use]
     pub fn known_health(&self) -> Health {
         let mut health = Health::of_findings(&self.scrub_headers().findings);
+        // A poisoned range may be free memory, so it does not prove that bytes are lost.
         if self.read_only_reason().is_some() || self.medium().has_poison() {
             health = health.max(Health::Degraded);
         }
+        // A volume of an unknown kind has a `damage` reason as well, but it is not damaged.
         let is_damaged =
             |volume: &Arc<Volume<M>>| self.knows_kind(volume) && volume.damage().is_some();
         if self.has_clash()

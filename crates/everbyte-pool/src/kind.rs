@@ -269,6 +269,7 @@ impl<'a> ClaimCollector<'a> {
         visit: impl FnOnce(&mut Claim<'_>) -> Result<(), Corrupt>,
     ) -> Result<(), Corrupt> {
         let visited = visit(&mut |extent| self.take(extent));
+        // The pending claims come first: a second owner explains an error of the walk.
         self.take_pending().and(visited)
     }
 
@@ -346,6 +347,7 @@ impl DoubleOwnership {
         let _partly = visit(&mut |extent| {
             let (at, bytes) = extent.bytes();
             let shares = at.0 < start.0 + len && start.0 < at.0 + bytes;
+            // The walk meets the clashing claim itself again.
             if shares && extent.named_at != self.second.named_at && self.first.is_none() {
                 let owner = format!(
                     "{} of volume {volume}, named by the word at {}",

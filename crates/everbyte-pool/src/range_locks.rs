@@ -19,6 +19,7 @@ use nix::libc::{F_UNLCK, F_WRLCK, SEEK_SET, c_int, c_short, flock};
 pub fn lock_range(file: &File, bytes: &Range<u64>) -> io::Result<bool> {
     match fcntl(file, FcntlArg::F_OFD_SETLK(&whole(bytes)?)) {
         Ok(_) => Ok(true),
+        // POSIX allows either number for a range locked by another.
         Err(Errno::EAGAIN | Errno::EACCES) => Ok(false),
         Err(error) => Err(error.into()),
     }
@@ -43,6 +44,7 @@ fn whole(bytes: &Range<u64>) -> io::Result<flock> {
         l_whence: short(SEEK_SET),
         l_start: bytes.start.try_into().map_err(too_far)?,
         l_len: (bytes.end - bytes.start).try_into().map_err(too_far)?,
+        // The kernel refuses any other value for locks of a description.
         l_pid: 0,
     })
 }

@@ -87,6 +87,8 @@ impl Undo {
                 }
             }
         }
+        // Lanes have no common order. The numbers do: they were taken under the locks of the
+        // blocks.
         if !planted(Bug::RedoInLaneOrder) {
             undo.redo.sort_by_key(|&(order, _)| order);
         }
@@ -214,6 +216,7 @@ pub(crate) fn recover_volume<M: Medium>(
     let (completed, later, earlier) = match read() {
         Ok(read) => read,
         Err(corrupt) => {
+            // `completed` is not stored, so the records stay alive for a later opening.
             let read_only = Some(format!("its log cannot be undone: {corrupt}"));
             return Ok(Recovered { completed: 0, records: 0, read_only });
         }

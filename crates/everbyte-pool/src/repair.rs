@@ -33,10 +33,12 @@ use crate::volume::read_size;
 /// stay.
 pub fn repair<M: Medium>(medium: &M, kinds: &Kinds<M>) -> Result<Vec<String>, PoolError> {
     let mut mended = Vec::new();
+    // First, because the superblock states the place of the headers.
     let mut sb = mend_superblock(medium, kinds.known_features(), &mut mended)?;
     for slot in 0..sb.table_slots {
         mend_header(medium, &sb, header_at(&sb, slot), &mut mended)?;
     }
+    // A torn update could destroy the only whole copy.
     let whole = |at: &PoolOffset| read_superblock_copy(medium, *at).is_ok();
     if SUPERBLOCK_COPIES.iter().all(whole)
         && let Some(reason) = saved_state_is_wrong(medium, &sb, kinds)
@@ -48,6 +50,7 @@ pub fn repair<M: Medium>(medium: &M, kinds: &Kinds<M>) -> Result<Vec<String>, Po
         write_superblock(medium, &sb.sealed())?;
         mended.push(format!("{reason}; the maps decide which blocks are free"));
     }
+    // A store to a range that has just failed is lost. Only the medium knows it.
     medium.check()?;
     Ok(mended)
 }
@@ -61,6 +64,8 @@ fn mend_superblock<M: Medium>(
     let copies = SUPERBLOCK_COPIES.map(|at| read_superblock_copy(medium, at));
     let (good, bad) = match copies {
         [Ok(first), Ok(second)] => {
+            // Different generations are not damage: a crash between the stores of an update leaves
+            // them.
             let newest = if first.generation >= second.generation { first } else { second };
             writable(&newest, known_features)?;
             return Ok(newest);
@@ -69,6 +74,7 @@ fn mend_superblock<M: Medium>(
         [Err(first), Err(_)] => return Err(first.into()),
     };
     writable(&good, known_features)?;
+    // A store to bad memory would fail the medium. The other copy stands for this one.
     if medium.check_range(bad.at, size_of::<Superblock>() as u64).is_ok() {
         put(medium, bad.at, good.as_bytes())?;
         mended.push(format!("{bad}; rewritten from the other copy"));
@@ -103,6 +109,7 @@ fn mend_header<M: Medium>(
 ) -> Result<(), PoolError> {
     let state_at = header.plus(STATE_AT);
     let word = medium.load_word(state_at);
+    // The state cannot be known, and bad memory cannot take another one.
     if check_readable(medium, "volume state", state_at, 8).is_err() {
         return Ok(());
     }
@@ -112,12 +119,14 @@ fn mend_header<M: Medium>(
             mend_descriptor(medium, sb, header, mended)
         }
         Some(VolumeState::Free | VolumeState::Deleting) => Ok(()),
+        // A created volume leaves descriptors, so without any bytes the slot is certainly free.
         None if never_used(medium, header) => {
             put(medium, state_at, &encode_word(VolumeState::Free.code()).to_le_bytes())?;
             let bad = Corrupt::new("volume state", state_at, "its check bits are wrong");
             mended.push(format!("{bad}; no volume was ever there, so it is free"));
             Ok(())
         }
+        // Active or free would be a guess, and could give the blocks of a volume to another one.
         None => Ok(()),
     }
 }
@@ -139,9 +148,11 @@ fn mend_completed<M: Medium>(
     header: PoolOffset,
     mended: &mut Vec<String>,
 ) -> Result<(), PoolError> {
+    // With both copies damaged, no other place states the epoch.
     let Ok(completed) = read_completed(medium, header) else { return Ok(()) };
     for at in [COMPLETED_A_AT, COMPLETED_B_AT].map(|at| header.plus(at)) {
         let word = medium.load_word(at);
+        // Opening and checkpoints skip a poisoned copy, so it can stay.
         if decode_word(word).is_none() && medium.check_range(at, 8).is_ok() {
             put(medium, at, &encode_word(completed).to_le_bytes())?;
             let bad = Corrupt::new(COMPLETED, at, "its check bits are wrong");
@@ -179,6 +190,7 @@ fn saved_state_is_wrong<M: Medium>(
     sb: &Superblock,
     kinds: &Kinds<M>,
 ) -> Option<Corrupt> {
+    // Without the clean mark, opening ignores the saved state and walks the maps.
     if sb.clean != 1 || sb.saved_start == 0 {
         return None;
     }
@@ -228,16 +240,19 @@ fn free_by_maps<M: Medium>(
         let header = header_at(sb, slot);
         let at = header.plus(STATE_AT);
         let state = decode_word(medium.load_word(at)).and_then(VolumeState::from_code);
+        // A poisoned word reads as zero, and zero means free.
         check_readable(medium, "volume state", at, 8)?;
         match state {
             Some(VolumeState::Active) => {}
             Some(VolumeState::Free | VolumeState::Deleting) => continue,
+            // A volume may own blocks here. They would look free, and the saved state wrong.
             None => return Err(Corrupt::new("volume state", at, "its check bits are wrong")),
         }
         let descriptor = read_descriptor(medium, sb, header)?;
         let size_bytes = read_size(medium, header)?;
         let view = VolumeView::new(&descriptor, header, size_bytes, sb.data_start..sb.size_blocks);
         let mut taker = ClaimCollector::new(&free, descriptor.name());
+        // A clash is damage. After any other error the walk is incomplete, and proves nothing.
         if let Err(error) = taker.take_all(|claim| kinds.visit(medium, &view, claim)) {
             return taker
                 .into_clash()

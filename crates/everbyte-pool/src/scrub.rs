@@ -74,6 +74,7 @@ impl ScrubReport {
             let at = BlockNo(block).offset();
             medium.read(at, &mut bytes);
             self.read_bytes += BLOCK_U64;
+            // After the read: the system reports bad memory only when it is accessed.
             self.note(volume, check_readable(medium, structure, at, BLOCK_U64));
         }
     }
@@ -122,6 +123,7 @@ impl<M: Medium> Pool<M> {
 
     fn scrub_superblocks(&self, report: &mut ScrubReport) -> Superblock {
         let medium = &**self.medium();
+        // Under the lock, so an update in progress does not look like damage.
         self.with_superblock(|sb| {
             for at in SUPERBLOCK_COPIES {
                 let before = report.findings.len();
@@ -133,6 +135,7 @@ impl<M: Medium> Pool<M> {
                     let stale = || Corrupt::new("superblock", at, "it is not the newest");
                     if same { Ok(()) } else { Err(stale()) }
                 });
+                // Bad memory is one finding. Its substitute zeroes are not judged.
                 if report.findings.len() == before {
                     report.note(None, judged);
                 }
@@ -162,6 +165,7 @@ fn scrub_header<M: Medium>(
     for (structure, offset) in words {
         let at = header.plus(offset);
         let word = medium.load_word(at);
+        // The scrub of the whole header block has reported bad memory.
         if medium.check_range(at, 8).is_ok() && decode_word(word).is_none() {
             report.note(name, Err(Corrupt::new(structure, at, "its check bits are wrong")));
         }

@@ -58,6 +58,7 @@ impl<M: Medium> Shared<M> {
     /// # Errors
     /// The medium's; the pool is as it was then.
     pub(crate) fn extend_to(&self, size_blocks: u64) -> Result<(), MediaError> {
+        // First: no map may name a block that the next opening finds outside the pool.
         self.update_superblock(|sb| sb.size_blocks = size_blocks)?;
         self.data.extend_to(size_blocks);
         Ok(())
@@ -68,6 +69,7 @@ impl<M: Medium> Shared<M> {
     pub(crate) fn withhold_if_bad(&self, block: BlockNo) -> bool {
         let is_bad = self.medium.check_range(block.offset(), BLOCK_U64).is_err();
         if is_bad {
+            // In DRAM only: a clean shutdown saves these blocks as free.
             self.withheld.lock().push(block);
         }
         is_bad
@@ -81,6 +83,7 @@ impl<M: Medium> Shared<M> {
             if self.medium.check_range(run.start.offset(), run.len * BLOCK_U64).is_ok() {
                 return Some(run);
             }
+            // The search would find the same bad blocks again, so they leave the allocator.
             for block in run.blocks().filter(|&block| !self.withhold_if_bad(block)) {
                 if let Err(error) = self.alloc.free(block) {
                     tracing::error!(%error, "a block that was taken just now is free already");
@@ -105,6 +108,7 @@ impl<M: Medium> Shared<M> {
     /// Notes one more holder of preallocated blocks.
     pub(crate) fn note_preallocator(&self, holder: Weak<dyn Preallocator>) {
         let mut preallocators = self.preallocators.lock();
+        // Deleted volumes leave dead entries.
         preallocators.retain(|holder| holder.strong_count() > 0);
         preallocators.push(holder);
     }
@@ -121,6 +125,7 @@ impl<M: Medium> Shared<M> {
     }
 
     fn holders(&self) -> Vec<Arc<dyn Preallocator>> {
+        // A copy: holders make checkpoints, and the list must not be locked for as long.
         self.preallocators.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
@@ -129,12 +134,14 @@ impl<M: Medium> Shared<M> {
         &self,
         change: impl FnOnce(&mut Superblock),
     ) -> Result<Superblock, MediaError> {
+        // Locked over the stores: two updates must not mix their copies.
         let mut current = self.superblock.lock();
         let mut next = *current;
         change(&mut next);
         next.generation += 1;
         let next = next.sealed();
         write_superblock(&*self.medium, &next)?;
+        // After both copies are durable: a failed update changes nothing here.
         *current = next;
         Ok(next)
     }

@@ -152,6 +152,7 @@ mod observed {
             let lock = held._release.0;
             let mutex = parking_lot::MutexGuard::mutex(&held.guard);
             parking_lot::MutexGuard::unlocked(&mut held.guard, || {
+                // The lock is free here, so the observer may let a waiting thread continue.
                 drop(Release(lock));
                 let done = run();
                 // A thread that waits here under an observer must not wait in the lock itself.
@@ -180,6 +181,7 @@ mod observed {
 
         /// Takes the lock if it is free.
         pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+            // Also before an attempt: its outcome depends on the order of the threads.
             if let Some(observer) = OBSERVER.get() {
                 observer.before_lock();
             }

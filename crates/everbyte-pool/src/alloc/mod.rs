@@ -174,6 +174,7 @@ impl Allocator {
     }
 
     fn warn_once(&self) {
+        // Once: in a full pool every allocation comes here.
         if !self.warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 free_blocks = self.free_blocks(),
@@ -185,6 +186,7 @@ impl Allocator {
 
     /// Loads a saved map of the blocks from 0 on into an allocator without blocks.
     pub(crate) fn load_words(&mut self, words: &[u64]) -> Result<(), SlotError> {
+        // A new tree has no free slots, so words of 0 need no store.
         for (number, &word) in words.iter().enumerate().filter(|&(_, &word)| word != 0) {
             self.tree.set_word(number as u64, word)?;
         }

@@ -43,6 +43,7 @@ impl<M: Medium> Batch<'_, '_, M> {
     /// checks the medium for failed stores.
     pub(super) fn carry_out(&mut self) -> Result<BatchOutcome, WriteError> {
         let sum = self.sum();
+        // Before the first record: a lane must not hold only some of a batch's records.
         if sum.log_bytes > self.writer.room_bytes() {
             // A checkpoint empties the lane. If even an empty lane is too small, only another plan helps.
             let fits_when_empty = sum.log_bytes <= self.volume().log_half_bytes();
@@ -100,6 +101,7 @@ impl<M: Medium> Batch<'_, '_, M> {
             let items: SmallVec<[WordItem; 16]> = steps.iter().filter_map(record_of).collect();
             writer.log_words(&items)?;
         }
+        // After the planning: a range may have failed since its steps were planned.
         check_sources(writer.volume().medium(), steps)?;
         // Nothing fails from here to the fence. So fills over a block's own old bytes come here: a
         // failed record must leave these bytes.
@@ -120,6 +122,7 @@ impl<M: Medium> Batch<'_, '_, M> {
         let Self { writer, steps, .. } = self;
         // The records and fills are durable now, so recovery can undo any of the following stores.
         let mut committed = writer.commit()?;
+        // In the order of planning, so a word changed twice gets its last value.
         for step in steps.iter() {
             match *step {
                 Step::Store { at, data } => committed.store(at, data),
@@ -142,6 +145,7 @@ impl<M: Medium> Batch<'_, '_, M> {
 
 impl<M: Medium> Drop for Batch<'_, '_, M> {
     fn drop(&mut self) {
+        // A batch that was carried out has neither, and needs no second fence.
         if !self.steps.is_empty() || self.writer.is_unfenced() {
             self.abandon();
         }

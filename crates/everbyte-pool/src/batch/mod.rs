@@ -143,6 +143,7 @@ impl<'v, 'd, M: Medium> Batch<'v, 'd, M> {
     /// Takes `lock` until the end of the batch, unless the batch holds it already. Returns true if this call took
     /// it: another thread may have held it a moment ago.
     pub fn hold(&mut self, lock: &'v Mutex<()>) -> bool {
+        // A second lock by the same thread would wait for itself.
         if self.held.iter().any(|held| std::ptr::eq(held.lock, lock)) {
             return false;
         }
@@ -178,6 +179,7 @@ impl<'v, 'd, M: Medium> Batch<'v, 'd, M> {
     /// Drops every step since `savepoint`. Blocks allocated since are free again.
     pub fn roll_back(&mut self, savepoint: Savepoint) {
         let Savepoint(len) = savepoint;
+        // A roll-back to an earlier point may have shortened the list already.
         let kept = self.steps.len().min(len);
         self.cancel_allocs(kept);
         while self.visible.last().is_some_and(|&place| place as usize >= kept) {
@@ -238,6 +240,7 @@ impl<'v, 'd, M: Medium> Batch<'v, 'd, M> {
                 open = BlockRun { start: block, len: 0 };
             }
             open.len += 1;
+            // Only an aligned start can grow into a whole run.
             if !open.start.0.is_multiple_of(RUN_BLOCKS_MAX) {
                 self.free(block);
                 open.len = 0;
@@ -278,6 +281,7 @@ impl<'v, 'd, M: Medium> Batch<'v, 'd, M> {
     }
 
     fn pending_word(&self, at: PoolOffset) -> Option<u64> {
+        // Newest first: the last change of a word counts.
         self.visible.iter().rev().find_map(|&place| match self.steps[place as usize] {
             Step::Word { at: word, new, .. } if word == at => Some(new),
             _ => None,
@@ -288,6 +292,7 @@ impl<'v, 'd, M: Medium> Batch<'v, 'd, M> {
     /// may change the word again. For a handful of words: each read of one passes over all of them.
     pub fn change_word(&mut self, at: PoolOffset, new: u64) {
         let own = self.pending_word(at);
+        // Undo restores the value before the batch, so only the first change has a record.
         let record = own.is_none() && !self.writer.has_undo_record(at);
         let old = own.unwrap_or_else(|| self.volume().medium().load_word(at));
         let place = u32::try_from(self.steps.len()).expect("so many steps would take 200 GB");
@@ -321,8 +326,10 @@ impl<'v, 'd, M: Medium> Batch<'v, 'd, M> {
     /// it, and stores. For structures logged by line under one lock; a batch changes each line once.
     pub fn change_bytes(&mut self, at: PoolOffset, data: &'d [u8]) {
         let block = at.block();
+        // Undo takes back a fresh block as a whole, and restores none of its lines.
         if !self.writer.is_fresh(block) {
             let lines = LineMask::covering(at.in_block(), data.len());
+            // The marks of this batch's own records come only after its fence.
             let lines = lines.without(self.writer.logged(block)).without(self.own_lines(block));
             self.log_lines(block, lines);
         }

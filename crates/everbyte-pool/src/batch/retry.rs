@@ -40,12 +40,15 @@ impl<M: Medium> Volume<M> {
         loop {
             match self.attempt(constraints, &mut plan) {
                 Ok(BatchOutcome::Done(epoch)) => return Ok(epoch),
+                // The next plan starts anew: the checkpoint ends all freshness and all logged
+                // lines.
                 Ok(BatchOutcome::LogFull) => self.make_room()?,
                 Ok(BatchOutcome::TooLarge) if !constraints.log_is_short => {
                     constraints.log_is_short = true;
                 }
                 Ok(BatchOutcome::TooLarge) => return Err(E::too_large()),
                 Err(error) if error.is_no_space() && !constraints.pool_was_full => {
+                    // Once only: a second shortage is not cured by a second checkpoint.
                     constraints.pool_was_full = true;
                     self.make_room()?;
                     self.make_room_elsewhere();
@@ -72,6 +75,7 @@ impl<M: Medium> Volume<M> {
             plan(&mut batch, constraints)?;
             batch.carry_out()?
         };
+        // A lost store fails the medium, so the outcome is reported only after this check.
         self.medium().check().map_err(WriteError::from)?;
         Ok(outcome)
     }

@@ -185,6 +185,7 @@ impl<'s> BlockState<'s> {
     /// Sets the allocation epoch of the block; 0 for "before any open epoch".
     #[inline]
     pub(crate) fn set_fresh(self, epoch: u64) {
+        // Also clears `MARKED`, which an earlier owner of the block may have left.
         self.fresh().store(epoch << 1, Ordering::Release);
     }
 
@@ -231,13 +232,17 @@ impl<'s> BlockState<'s> {
     #[inline]
     pub(crate) fn add_dirty(self, epoch: u64, lines: LineMask) -> Option<LineMask> {
         let dirty = self.marks().dirty(epoch);
+        // A load spares the locked instructions below where all lines are dirty already.
         if dirty.load(Ordering::Acquire) & lines.0 == lines.0 {
             return None;
         }
+        // `MARKED` comes before the first dirty bit. Otherwise `defer_free` could free a block with
+        // lines to flush.
         let fresh = self.fresh();
         if fresh.load(Ordering::Acquire) & MARKED == 0 {
             fresh.fetch_or(MARKED, Ordering::AcqRel);
         }
+        // Atomic: writers with other locks mark other words of the same node.
         Some(LineMask(dirty.fetch_or(lines.0, Ordering::AcqRel)))
     }
 
@@ -259,6 +264,7 @@ impl<'s> BlockState<'s> {
     #[inline]
     pub(crate) fn covers_word(self, epoch: u64, at: PoolOffset) -> bool {
         let marks = self.marks();
+        // Both lines are on their way before freshness is tested.
         prefetch(marks.0);
         if self.is_fresh(epoch) {
             return true;
@@ -283,6 +289,7 @@ impl<'s> BlockState<'s> {
 
     /// Clears all state of `epoch`, whose records are dead.
     pub(crate) fn forget(self, epoch: u64) {
+        // Plain stores suffice: writers of the next epoch use the other half of each mask.
         let marks = self.marks();
         marks.logged(epoch).store(0, Ordering::Release);
         marks.dirty(epoch).store(0, Ordering::Release);
@@ -314,6 +321,7 @@ impl Segment {
         let words = <[AtomicU64]>::new_box_zeroed_with_elems(words + LINE_WORDS - 1)
             .unwrap_or_else(|_| handle_alloc_error(Layout::new::<AtomicU64>()));
         let skip = words.as_ptr().align_offset(LINE);
+        // `align_offset` may fail with a huge number. Unaligned items cost only speed.
         Self { skip: if skip < LINE_WORDS { skip } else { 0 }, words }
     }
 }
@@ -338,6 +346,7 @@ impl<const N: usize> Table<N> {
     #[cold]
     fn make(&self, number: usize) -> &Segment {
         let items = (self.len - number * SEGMENT).min(SEGMENT);
+        // Concurrent first users get one segment, so no mark is lost.
         self.segments[number].get_or_init(|| Segment::new(items * N))
     }
 }
@@ -355,6 +364,7 @@ impl Records {
 
     /// Gives a block an item and stores its number in `number`, unless it has one by now.
     fn add(&self, number: &AtomicU64) -> LoggedWords<'_> {
+        // Two writers of one block may arrive together. The lock gives the block one item.
         let mut used = self.used.lock();
         if number.load(Ordering::Acquire) == 0 {
             *used += 1;

@@ -54,12 +54,15 @@ impl<M: Medium> Volume<M> {
             // The previous holder of the lock may have completed `epoch`, or only an earlier one.
             let checkpointing = self.checkpointing.lock();
             if self.completed_epoch() < epoch {
+                // Without the lanes this can change before the seal, so `seal` checks again.
                 self.check_completable()?;
+                // An untouched epoch has nothing to make durable, and stays current.
                 if self.is_touched() {
                     self.seal(&checkpointing, true)?.finish()?;
                 }
             }
         }
+        // Also without a checkpoint: a store lost since the last one must fail the flush.
         self.check_medium()?;
         Ok(())
     }
@@ -73,6 +76,7 @@ impl<M: Medium> Volume<M> {
     fn check_completable(&self) -> Result<(), WriteError> {
         if self.unfinished.load(Ordering::Acquire) {
             Err(WriteError::Unfinished)
+        // The checkpoint lock excludes a checkpoint in progress, so a gap is an abandoned one.
         } else if self.current_epoch() == self.completed_epoch() + 1
             || planted(Bug::FailedCheckpointForgotten)
         {
@@ -114,6 +118,7 @@ impl<M: Medium> Volume<M> {
     /// # Errors
     /// As for `flush`.
     pub(crate) fn flush_if_idle(&self) -> Result<bool, WriteError> {
+        // Without a wait: a group holds this lock for as long as its caller likes.
         let Some(checkpointing) = self.checkpointing.try_lock() else { return Ok(false) };
         if self.is_touched() {
             self.seal(&checkpointing, true)?.finish()?;
@@ -151,6 +156,7 @@ impl<M: Medium> Volume<M> {
         guard: &'g MutexGuard<'v, ()>,
         return_free: bool,
     ) -> Result<PendingCheckpoint<'v, 'g, M>, WriteError> {
+        // Another volume may own the header by now, and `finish` stores to it.
         if self.retired.load(Ordering::Acquire) {
             return Err(WriteError::Gone);
         }
@@ -164,6 +170,7 @@ impl<M: Medium> Volume<M> {
             true => self.lanes.iter().filter_map(|lane| lane.try_lock()).collect(),
             false => self.lanes.iter().map(|lane| lane.lock()).collect(),
         };
+        // Under the lanes: a panicking writer sets `unfinished` before it releases its lane.
         self.check_completable()?;
         let epoch = self.current_epoch();
         let mut sealed = Sealed { epoch, dirty: Vec::new(), deferred: DeferredFree::default() };
@@ -179,11 +186,15 @@ impl<M: Medium> Volume<M> {
                 lane.take_preallocated().for_each(|block| self.give_back(block));
             }
         }
+        // Under the lanes: the deferred blocks are counted either in a lane or here.
         let sealed_blocks = self.usage.seal(sealed.deferred.count_blocks());
+        // Under the lanes, so no request of a writer of the next epoch is overwritten.
         self.wants_checkpoint.store(false, Ordering::Relaxed);
         self.dirty_lines.clear();
         // Relaxed: a writer takes its number while it holds a lane, and this thread holds all lanes.
         self.redo_order.store(0, Ordering::Relaxed);
+        // Before the lanes are free: a flush after a write of the next epoch must complete that
+        // epoch.
         self.current.store(epoch + 1, Ordering::Release);
         drop(lanes);
         Ok(PendingCheckpoint { volume: self, sealed, sealed_blocks, _checkpointing: guard })
@@ -204,11 +215,15 @@ impl<M: Medium> PendingCheckpoint<'_, '_, M> {
             InFlight::flush(medium, dirty_ranges(volume, &sealed), sealed.epoch).fence(medium)?;
         // (3) From this store on the epoch's records are dead, so the flush must be durable before.
         write_completed(medium, volume.header_at, &durable)?;
+        // Not earlier: while the records are alive, the FUA fast path must find their marks.
         for &block in &sealed.dirty {
             volume.shared.states.get(block).forget(sealed.epoch);
         }
+        // After the marks are clear: from here on the epoch e + 2 may begin, and uses the same
+        // halves.
         volume.completed.store(sealed.epoch, Ordering::Release);
         volume.checkpoints.fetch_add(1, Ordering::Relaxed);
+        // Before the frees: a block without a pin need not be held back.
         volume.end_late_pins();
         // (4) Before the store of `completed`, undo could have brought the blocks back.
         volume.give_back_all(&sealed.deferred);

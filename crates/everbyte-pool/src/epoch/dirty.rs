@@ -32,6 +32,7 @@ impl DirtyList {
         lines: LineMask,
     ) {
         if let Some(before) = state.add_dirty(epoch, lines) {
+            // `add_dirty` is atomic, so only one lane finds the mask empty and lists the block.
             if before.is_empty() {
                 self.blocks.push(block);
             }
@@ -41,6 +42,7 @@ impl DirtyList {
 
     /// Notes a block with marks for the checkpoint to clear, though no line may be dirty.
     pub(crate) fn note_marked(&mut self, block: BlockNo) {
+        // A block listed twice is flushed and cleared twice, without harm.
         if self.blocks.last() != Some(&block) {
             self.blocks.push(block);
         }
@@ -79,6 +81,7 @@ impl DirtyLines {
             return false;
         }
         list.told = list.lines;
+        // Relaxed: the count decides only the time of a checkpoint.
         self.count.fetch_add(new, Ordering::Relaxed) + new >= self.checkpoint_lines
     }
 

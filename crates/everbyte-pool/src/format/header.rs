@@ -149,6 +149,7 @@ impl Descriptor {
         let Ok((d, _)) = Self::read_from_prefix(bytes) else {
             return wrong("it is cut short");
         };
+        // First: without the checksum no other field has a meaning.
         if d.crc != crc32c::crc32c(&d.as_bytes()[..CRC_AT]) {
             return wrong("its checksum is wrong");
         }
@@ -160,6 +161,7 @@ impl Descriptor {
         if d.threshold_lines > THRESHOLD_LINES_MAX {
             return wrong("its threshold is more lines than a block has");
         }
+        // A checksum does not bound the fields: their sum may overflow.
         let end = d.log_start.checked_add(d.log_blocks());
         if d.has_log() && (d.log_start < data_start || end.is_none_or(|end| end > size_blocks)) {
             return wrong("its log does not fit the pool");
@@ -176,6 +178,7 @@ impl Descriptor {
     /// The name; empty if it is not UTF-8.
     #[must_use]
     pub fn name(&self) -> &str {
+        // A name of the full length has no terminator.
         let end = self.name.iter().position(|&b| b == 0).unwrap_or(NAME_BYTES_MAX);
         std::str::from_utf8(&self.name[..end]).unwrap_or("")
     }

@@ -105,6 +105,7 @@ impl RecordHeader {
     /// Returns the kind of the record, if it is known and `count` is possible for it.
     #[must_use]
     pub fn known_kind(&self) -> Option<RecordKind> {
+        // The mask states which lines follow. A count that contradicts it is damage.
         let lines = self.count > 0 && self.count == self.old.count_ones();
         match self.kind {
             1 if self.count >= 1 => Some(RecordKind::Words),
@@ -135,6 +136,7 @@ impl RecordHeader {
 /// Bytes of log for a record of `count` words.
 #[must_use]
 pub(crate) fn words_record_bytes(count: usize) -> u64 {
+    // The first word is in the header line.
     LINE_U64 + (count.saturating_sub(1) as u64 * 16).next_multiple_of(LINE_U64)
 }
 

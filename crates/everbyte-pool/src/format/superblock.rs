@@ -121,12 +121,14 @@ impl Superblock {
         let Ok((sb, _)) = Self::read_from_prefix(bytes) else {
             return wrong("it is cut short".into());
         };
+        // Before the checksum: foreign data is reported as such, not as a damaged pool.
         if sb.magic != MAGIC {
             return wrong("it does not begin with EVERBYTE: this is no pool".into());
         }
         if sb.crc != crc32c::crc32c(&sb.as_bytes()[..CRC_AT]) {
             return wrong("its checksum is wrong".into());
         }
+        // Before the other fields: another version may give them another meaning.
         if sb.version != VERSION {
             return wrong(format!("it has version {}, this program knows {VERSION}", sb.version));
         }
@@ -139,6 +141,7 @@ impl Superblock {
         if sb.block_bytes != BLOCK_U32 {
             return wrong(format!("its blocks have {} bytes, not {BLOCK_U32}", sb.block_bytes));
         }
+        // Updates add to the counters without a check for overflow.
         if sb.generation.max(sb.next_volume_uid) > COUNTER_MAX {
             return wrong("its counters stand where no pool ever gets".into());
         }
@@ -158,6 +161,7 @@ impl Superblock {
                 self.size_blocks.saturating_mul(BLOCK_U64)
             ));
         }
+        // Right checksums do not bound the fields, so these sums may overflow.
         let table_end = self.table_start.checked_add(self.table_slots);
         if self.table_start != 2
             || self.table_slots == 0
@@ -168,6 +172,7 @@ impl Superblock {
         }
         let saved_blocks = self.saved_bytes.div_ceil(BLOCK_U64);
         let saved_end = self.saved_start.checked_add(saved_blocks);
+        // `load_saved` reads this range without a check of its own.
         if self.saved_start != 0
             && (self.saved_start < self.data_start
                 || saved_end.is_none_or(|end| end > self.size_blocks))

@@ -18,6 +18,7 @@ const BLOCK_MASK: u64 = (1 << BLOCK_BITS) - 1;
 #[must_use]
 pub fn encode_word(value: u64) -> u64 {
     assert!(value <= VALUE_MASK, "{value:#x} does not fit in 48 bits");
+    // 0 encodes to 0, so zeroed memory holds valid words.
     value | (value.wrapping_mul(SPREAD) & !VALUE_MASK)
 }
 
@@ -84,10 +85,12 @@ impl Entry {
             return Ok(None);
         }
         let value = decode_word(word).ok_or("its check bits are wrong")?;
+        // A flag of a newer program changes the meaning of the entry, so it must not be ignored.
         if value >> 45 != 0 || value >> 41 & 1 != 0 {
             return Err("it has unknown flags");
         }
         let block = BlockNo(value & BLOCK_MASK);
+        // Block 0 is a superblock copy. No map may lead there.
         if block.0 == 0 {
             return Err("it names block 0");
         }

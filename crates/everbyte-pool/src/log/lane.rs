@@ -41,6 +41,8 @@ impl LogGeometry {
 
     /// Start of the half of `epoch` in `lane`.
     pub(crate) fn half(&self, lane: u16, epoch: u64) -> PoolOffset {
+        // Two halves suffice: epochs e and e + 1 are open together, and e + 2 begins only after e
+        // is durable.
         self.start.plus((2 * u64::from(lane) + epoch % 2) * self.half_bytes)
     }
 }
@@ -88,6 +90,7 @@ impl LaneLog {
     /// Starts `epoch` in the other half.
     pub(crate) fn begin_epoch(&mut self, epoch: u64) {
         debug_assert!(epoch > self.epoch, "epochs only go forward");
+        // No record is erased: recovery rejects the old ones of this half by their epoch.
         self.epoch = epoch;
         self.used_bytes = 0;
         self.seq = 0;
@@ -96,6 +99,8 @@ impl LaneLog {
 
     /// Marks every record so far as durable.
     pub(crate) fn committed(&mut self) {
+        // If a record is missing, `commit_start` of a later one tells recovery whether it had been
+        // fenced.
         self.commit_start = self.seq;
     }
 
@@ -111,6 +116,7 @@ impl LaneLog {
         let rest = rest.as_bytes();
         let payload = self.payload_room(rest.len().next_multiple_of(LINE));
         payload[..rest.len()].copy_from_slice(rest);
+        // The room may hold an earlier payload. Its bytes must not reach the log as padding.
         payload[rest.len()..].fill(0);
         let record =
             Record { kind: RecordKind::Words, order: 0, target: first.target, old: first.old };
@@ -136,6 +142,7 @@ impl LaneLog {
             medium.read(block.offset().plus(start as u64), image);
             room = rest;
         }
+        // After the copy, so a range that fails during the copy is detected as well.
         medium.check_range(block.offset(), BLOCK_U64)?;
         let record =
             Record { kind: RecordKind::Lines, order: 0, target: block.offset().0, old: lines.0 };
@@ -161,6 +168,7 @@ impl LaneLog {
         let mut room = self.payload_room(LINE * lines.count() as usize);
         for (run, len) in lines.runs() {
             let (image, rest) = room.split_at_mut(len);
+            // A run inside `data` keeps no old byte, so the medium is not read for it.
             if run < start || run + len > end {
                 medium.read(block.offset().plus(run as u64), image);
             }
@@ -170,6 +178,7 @@ impl LaneLog {
             }
             room = rest;
         }
+        // Substitute zeroes around `data` would become durable bytes of the block.
         medium.check_range(block.offset(), BLOCK_U64)?;
         let record =
             Record { kind: RecordKind::Redo, order, target: block.offset().0, old: lines.0 };
@@ -199,13 +208,16 @@ impl LaneLog {
             target,
             old,
         };
+        // Header and payload share a buffer, so one stream writes the whole record.
         let (line, _) = self.scratch.split_first_chunk_mut().expect("a header's room");
         header.seal_into(line);
         let bytes = self.scratch.len() as u64;
+        // A record past the end would overwrite the other half, or the next lane.
         assert!(bytes <= self.room_bytes(), "a record of {bytes} bytes was not reserved");
         let at = self.geometry.half(self.lane, self.epoch).plus(self.used_bytes);
         self.used_bytes += bytes;
         self.seq += 1;
+        // Streamed, so the commit needs one fence and no flush of log lines.
         InFlight::stream(medium, at, &self.scratch)
     }
 }

@@ -60,7 +60,10 @@ pub(crate) fn scan_half<M: Medium>(
     let mut found = Vec::new();
     let mut position = 0;
     let mut seq = 0;
+    // By length only: a search could take logged client data for a record.
     while let Some((header, payload)) = half.record(position) {
+        // In an intact half the numbers ascend by one. At any other number the run ends, and
+        // `check_rest` judges the remaining lines.
         if header.seq != seq {
             break;
         }
@@ -68,12 +71,15 @@ pub(crate) fn scan_half<M: Medium>(
         position += LINE_U64 + header.payload_bytes();
         seq += 1;
     }
+    // The run ends at a record torn by the crash, or at a destroyed one. Only the lines behind it
+    // can distinguish the two.
     let rest = half.check_rest(position, seq);
     if medium.has_poison() {
         // A poisoned range reads as the end of the records, and its contents are unknown.
         let name = format!("log of volume {}, lane {lane}", geometry.volume_uid);
         check_readable(medium, &name, half.start, geometry.half_bytes)?;
     }
+    // The media error above comes first: it explains the gap reported by `rest`.
     rest.map(|()| found)
 }
 
@@ -101,6 +107,7 @@ impl<M: Medium> Half<'_, M> {
         let mut line = [0; LINE];
         self.medium.read(self.start.plus(position), &mut line);
         let header = RecordHeader::read_from_bytes(&line).ok()?;
+        // A right checksum is not enough: a whole header may belong to another lane or place.
         let ours = header.log_key == self.geometry.log_key
             && header.epoch == self.epoch
             && header.lane == self.lane
@@ -114,6 +121,7 @@ impl<M: Medium> Half<'_, M> {
     fn record(&self, position: u64) -> Option<(RecordHeader, Vec<u8>)> {
         let header = self.header(position)?;
         let bytes = header.payload_bytes();
+        // Bounds the memory for the payload: `count` comes from the medium.
         if position + LINE_U64 + bytes > self.geometry.half_bytes {
             return None;
         }
@@ -128,7 +136,10 @@ impl<M: Medium> Half<'_, M> {
     /// is inspected once, irrespective of the log's contents.
     fn check_rest(&self, position: u64, missing: u32) -> Result<(), Corrupt> {
         let mut at = position;
+        // By line: the length of a destroyed record is unknown.
         while at < self.geometry.half_bytes {
+            // With `commit_start` at or before the gap, both records are of one commit. A crash
+            // tears those in any order.
             if let Some(header) = self.header(at)
                 && header.commit_start > missing
             {
@@ -150,6 +161,7 @@ impl<M: Medium> Half<'_, M> {
 fn logged(header: &RecordHeader, payload: &[u8]) -> Logged {
     if header.known_kind() == Some(RecordKind::Words) {
         let mut items = vec![WordItem { target: header.target, old: header.old }];
+        // The payload is whole lines, so the bytes after the last item are padding.
         let rest = payload.chunks_exact(size_of::<WordItem>()).take(header.count as usize - 1);
         items.extend(rest.filter_map(|bytes| WordItem::read_from_bytes(bytes).ok()));
         return Logged::Undo(Restore::Words(items));

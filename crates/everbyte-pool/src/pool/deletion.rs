@@ -51,9 +51,11 @@ impl<M: Medium> Pool<M> {
         if volume.read_only_reason().is_some() {
             return Err(PoolError::ReadOnly("its volumes cannot be deleted".into()));
         }
+        // Before the last checkpoint: no later write may join an epoch.
         self.end_users(&volume);
         let owned = self.end_epochs(&volume).and_then(|()| Ok(self.owned_by(&volume)?));
         let owned = owned.map_err(|error| {
+            // Nothing was deleted, so the volume stays in use.
             volume.unmark_gone();
             damaged_or(error, name)
         })?;
@@ -68,6 +70,8 @@ impl<M: Medium> Pool<M> {
     /// know the volume's kind; the medium's.
     pub fn delete_damaged_volume(&self, name: &str) -> Result<DeletedVolume, PoolError> {
         let _admin = self.admin.lock();
+        // A clash makes the pool read-only. The deletion of one owner resolves it, so it must be
+        // possible.
         if self.has_clash() {
             self.check_not_closed()?;
             self.medium().check()?;
@@ -85,6 +89,7 @@ impl<M: Medium> Pool<M> {
         // First, so no user changes the map during the walk.
         self.end_users(&volume);
         let mut damage = volume.damage().map(str::to_owned);
+        // A volume opened read-only took no write, so it has no open epoch.
         if volume.opened_read_only().is_none()
             && let Err(error) = self.end_epochs(&volume)
         {
@@ -129,6 +134,8 @@ impl<M: Medium> Pool<M> {
         };
         // Also after a failed checkpoint: no user is left to return them.
         volume.return_preallocated();
+        // After the checkpoint: blocks held back by its frees go to the allocator with their last
+        // pin.
         volume.end_all_pins();
         Ok(completed.map(drop)?)
     }
@@ -148,8 +155,11 @@ impl<M: Medium> Pool<M> {
         self.volumes.write().remove(volume.name());
         // Not before: a volume that is still the pool's is closed with a checkpoint.
         volume.retire();
+        // Only now: until DELETING is durable, the next opening finds a volume that owns these
+        // blocks.
         runs.for_each(|run| self.return_run(run));
         if !planted(Bug::DeleteWithoutState) {
+            // Last: a crash before this store leaves DELETING, and the next opening frees the slot.
             store_state(medium, volume.header_at, VolumeState::Free)?;
         }
         Ok(())
@@ -168,12 +178,14 @@ impl<M: Medium> Pool<M> {
         let complete = self.visit(volume, &mut |extent| {
             let run = extent.run;
             let map = || format!("map of volume {}", volume.name());
+            // `blocks` has slots only up to the end of the bounds.
             let is_inside = bounds.contains(&run.start.0) && run.len <= bounds.end - run.start.0;
             if !is_inside {
                 let what =
                     format!("{} blocks from {} on are not all the pool's", run.len, run.start);
                 return Err(Corrupt::new(map(), extent.named_at, what));
             }
+            // A cycle, or a block named twice, shows as a second free here.
             blocks.free_run(run).map_err(|error| {
                 let what = format!(
                     "it leads to one of {} blocks from {} on twice ({error})",
@@ -188,6 +200,7 @@ impl<M: Medium> Pool<M> {
     /// Takes from `blocks` the free blocks and the blocks of `others`: all other volumes, quiet. Returns
     /// false if the blocks of the others are not all known.
     fn without_blocks_of_others(&self, others: &[Arc<Volume<M>>], blocks: &Allocator) -> bool {
+        // An unknown map may own any of these blocks.
         if self.has_clash() || self.space_unknown().is_some() || !self.lost_headers().is_empty() {
             return false;
         }
@@ -204,6 +217,7 @@ impl<M: Medium> Pool<M> {
                 take_each(blocks, at.block().0..end);
                 Ok(())
             });
+            // No map names a freed, pinned block, and it is not free: its pin alone keeps it.
             if other.pins.any() {
                 let pinned = blocks.free_runs().flat_map(BlockRun::blocks);
                 let pinned: Vec<_> = pinned.filter(|&block| other.pins.holds_back(block)).collect();
@@ -211,6 +225,7 @@ impl<M: Medium> Pool<M> {
             }
             walked.is_ok()
         });
+        // A damaged map may name free blocks. A second free would give them two owners.
         let free = blocks.free_runs().flat_map(BlockRun::blocks);
         let free: Vec<_> = free.filter(|&block| self.allocator().is_free(block)).collect();
         free.into_iter().for_each(|block| take_each(blocks, block.0..block.0 + 1));
@@ -254,6 +269,7 @@ struct Reached {
 
 /// Takes the blocks of `range` that are free in `blocks`.
 fn take_each(blocks: &Allocator, range: std::ops::Range<u64>) {
+    // A map without valid bounds may name any block.
     let end = range.end.min(blocks.capacity());
     for block in (range.start..end).map(BlockNo).filter(|&block| blocks.is_free(block)) {
         // It is free, and no other thread takes from it.

@@ -46,6 +46,7 @@ pub(super) fn store_descriptor<M: Medium>(
     descriptor: &Descriptor,
 ) -> Result<(), super::PoolError> {
     let [first, second] = DESCRIPTOR_AT.map(|at| header_at.plus(at));
+    // Before the first store: a failure between the copies would leave two names.
     for at in [first, second] {
         check_readable(medium, "volume descriptor", at, size_of::<Descriptor>() as u64)?;
     }
@@ -54,6 +55,7 @@ pub(super) fn store_descriptor<M: Medium>(
     for at in order {
         let mut dirty = Dirty::default();
         dirty.store(medium, at, descriptor.as_bytes());
+        // Durable before the other copy is touched.
         dirty.flush(medium).fence(medium)?;
     }
     Ok(())
@@ -68,12 +70,14 @@ pub(super) fn mend_descriptor<M: Medium>(
 ) -> Result<Option<Corrupt>, MediaError> {
     let [first, second] = DESCRIPTOR_AT.map(|at| header_at.plus(at));
     let (good, bad_at, bad) = match read_descriptors(medium, sb, header_at) {
+        // A crash between the two stores of a renaming. Readers use the first copy, so it wins.
         [Ok(good), Ok(other)] if other != good => (good, second, None),
         [Ok(good), Err(bad)] => (good, second, Some(bad)),
         [Err(bad), Ok(good)] => (good, first, Some(bad)),
         _ => return Ok(None),
     };
     let bytes = good.as_bytes();
+    // A store to bad memory would fail the medium.
     if medium.check_range(bad_at, bytes.len() as u64).is_err() {
         return Ok(None);
     }

@@ -28,6 +28,7 @@ impl<M: Medium> Pool<M> {
             });
         }
         let tell = |(bad, name): (&PoisonedRange, Option<String>)| {
+            // The other superblock stands for this one.
             let is_copy = SUPERBLOCK_COPIES.contains(&bad.at.block().offset());
             let is_spare = name.is_none() || is_copy;
             let health = if is_spare { Health::Degraded } else { Health::Damaged };

@@ -193,6 +193,7 @@ pub struct VolumeInfo {
 /// # Errors
 /// `Invalid`, if they are not.
 pub(crate) fn check_len(len_bytes: u64, volumes_max: u64) -> Result<(), PoolError> {
+    // Two superblocks, the headers, and at least one block of data.
     let needed = volumes_max.saturating_add(2 + 1);
     if volumes_max == 0 || len_bytes / BLOCK_U64 < needed {
         return Err(PoolError::Invalid(format!(
@@ -215,6 +216,7 @@ impl<M: Medium> Pool<M> {
         for block in 1..sb.data_start {
             medium.stream(BlockNo(block).offset(), &zeroes);
         }
+        // One fence for all streams: no superblock may lead to headers of an older pool.
         InFlight::stream(medium, BlockNo(0).offset(), &zeroes).fence(medium)?;
         write_superblock(medium, &sb)?;
         Ok(())
@@ -279,6 +281,7 @@ impl<M: Medium> Pool<M> {
     /// The pool in figures.
     #[must_use]
     pub fn info(&self) -> PoolInfo {
+        // A copy: the counts below wait for writers, and must not keep this lock.
         let sb = *self.shared.superblock.lock();
         let volumes = self.volumes();
         let reclaimable: u64 = volumes.iter().map(|v| v.reclaimable_blocks()).sum();
@@ -322,6 +325,7 @@ impl<M: Medium> Pool<M> {
             blocks += extent.run.len;
             Ok(())
         })?;
+        // `visit` claims the log as well.
         Ok(blocks - volume.descriptor().log_blocks())
     }
 
@@ -354,6 +358,7 @@ impl<M: Medium> Pool<M> {
         let _admin = self.admin.lock();
         self.writable()?;
         let old = self.shared.superblock.lock().size_blocks;
+        // The tables in DRAM have a fixed capacity.
         let new = (self.shared.medium.len() / BLOCK_U64).min(self.shared.alloc.capacity());
         if new <= old {
             return Err(PoolError::Invalid(format!(
@@ -362,6 +367,8 @@ impl<M: Medium> Pool<M> {
                 self.shared.alloc.capacity() * BLOCK_U64
             )));
         }
+        // Durable before the allocator has the blocks: no map may name one beyond the superblock's
+        // size.
         self.shared.extend_to(new)?;
         let run = BlockRun { start: BlockNo(old), len: new - old };
         self.shared
@@ -458,9 +465,11 @@ impl<M: Medium> Pool<M> {
 
     fn shut_down(&self) -> Result<(), PoolError> {
         let volumes = self.volumes();
+        // All volumes first, so no write is accepted after the checkpoint of its volume.
         for volume in &volumes {
             volume.mark_gone();
         }
+        // Nothing was written, and the medium must not change.
         if self.shared.read_only.is_some() {
             return Ok(());
         }
@@ -484,6 +493,7 @@ impl<M: Medium> Pool<M> {
         let blocks = self.shared.superblock.lock().size_blocks;
         let words = usize::try_from(blocks.div_ceil(64)).expect("the tree of free blocks has them");
         let bytes_len = words as u64 * 8;
+        // An incomplete free map must not be saved: the next opening walks the maps again.
         let place = match self.shared.space_unknown {
             Some(_) => None,
             None => self.shared.take_sound_run(|| alloc.alloc_run(bytes_len.div_ceil(BLOCK_U64))),
@@ -496,6 +506,7 @@ impl<M: Medium> Pool<M> {
             let free = self.shared.free_words(words);
             let bytes: Vec<u8> = free.into_iter().flat_map(u64::to_le_bytes).collect();
             let medium = &*self.shared.medium;
+            // Durable before the clean mark, which makes the next opening believe it.
             InFlight::stream(medium, run.start.offset(), &bytes).fence(medium)?;
             saved = (run.start.0, bytes.len() as u64, crc32c::crc32c(&bytes));
         }
@@ -509,9 +520,11 @@ impl<M: Medium> Pool<M> {
 
 /// Makes a volume's contents durable for the last time, and returns its preallocated blocks.
 fn close_volume<M: Medium>(volume: &Volume<M>) -> Result<(), WriteError> {
+    // Waits for operations that began before the volume was marked as gone.
     drop(volume.quiesce());
     let guard = volume.lock_checkpoint();
     volume.begin_checkpoint(&guard)?.finish()?;
+    // Before the free map is saved: no map names these blocks, so they would leak.
     volume.return_preallocated();
     volume.end_all_pins();
     Ok(volume.save_used_blocks()?)

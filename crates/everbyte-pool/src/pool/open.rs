@@ -65,6 +65,7 @@ impl<M: Medium> Pool<M> {
         if sb.forbids_writing(known) {
             let reason =
                 format!("it has features {:#x} that this program cannot write", sb.ro_compat);
+            // Recovery stores to the pool, which this program must not do.
             if !summary.was_clean {
                 return Err(PoolError::ReadOnly(format!(
                     "{reason}, and it needs recovery; open it with a newer program"
@@ -72,12 +73,14 @@ impl<M: Medium> Pool<M> {
             }
             read_only = Some(reason);
         }
+        // Before the allocator: undo restores words that name blocks.
         let Recovered { mut found, lost_headers } =
             recover_all(&*medium, &sb, &kinds, &mut summary)?;
         let mut space_unknown = why_unknown(&found, &lost_headers);
         let mut has_clash = false;
         let mut alloc = allocator(capacity(options, medium.len()), &sb);
         if load_if_clean(&*medium, &sb, &mut alloc, &mut summary) {
+            // The saved state includes the blocks of volumes with unreadable maps.
             space_unknown = None;
         } else if space_unknown.is_none() {
             // The clean shutdown's counts of volumes are not valid either.
@@ -86,11 +89,13 @@ impl<M: Medium> Pool<M> {
                 Ok(unknown) => space_unknown = unknown,
                 Err(clash) => {
                     summary.remarks.push(clash.to_string());
+                    // A deletion may resolve a clash only if nothing else forbids writing.
                     has_clash = read_only.is_none();
                     read_only.get_or_insert(clash.to_string());
                 }
             }
         }
+        // Blocks of an unreadable map are free in it by now.
         if space_unknown.is_some() {
             alloc = allocator(alloc.capacity(), &sb);
         }
@@ -108,6 +113,7 @@ impl<M: Medium> Pool<M> {
             preallocators: Mutex::default(),
             medium,
         });
+        // Durable before the first allocation: after a crash the saved free map is out of date.
         if shared.read_only.is_none() {
             shared.update_superblock(|sb| {
                 sb.clean = 0;
@@ -158,6 +164,8 @@ fn recover_all<M: Medium>(
                 recovered.found.extend(counted);
             }
             Err(SlotError::Pool(error)) => return Err(error),
+            // The other volumes still open. The blocks of this one are unknown, so nothing is
+            // allocated.
             Err(SlotError::Unusable(corrupt)) => {
                 summary.remarks.push(corrupt.to_string());
                 recovered.lost_headers.push(corrupt);
@@ -241,6 +249,7 @@ fn read_superblock<M: Medium>(
         }
         [Err(first), Err(_)] => return Err(first.into()),
     };
+    // A program that must not write leaves the copies as they are.
     if !newest.forbids_writing(known_features) {
         write_superblock(medium, &newest)?;
     }
@@ -286,12 +295,14 @@ fn recover_slot<M: Medium>(
     let at = header_at(sb, slot);
     let state_at = at.plus(STATE_AT);
     let state = decode_word(medium.load_word(state_at)).and_then(VolumeState::from_code);
+    // Before the state is used: a poisoned word reads as zero, and zero means free.
     check_readable(medium, "volume state", state_at, 8).map_err(SlotError::Unusable)?;
     let forbidden = sb.forbids_writing(kinds.known_features());
     match state {
         Some(VolumeState::Free) => return Ok(None),
         Some(VolumeState::Deleting) if forbidden => return Ok(None),
         Some(VolumeState::Deleting) => {
+            // Its blocks are in no live map any more. Only the slot is still taken.
             super::volumes::store_state(medium, at, VolumeState::Free)?;
             return Ok(None);
         }
@@ -325,10 +336,12 @@ fn recover_slot<M: Medium>(
     if !descriptor.has_log() {
         return Ok(Some(Found::new(slot, descriptor, 0, None)));
     }
+    // The shutdown was clean, or `open` had refused, so there is nothing to undo.
     if forbidden {
         let completed = read_completed(medium, at).map_err(SlotError::Unusable)?;
         return Ok(Some(Found::new(slot, descriptor, completed, None)));
     }
+    // Before the recovery, which rewrites both copies.
     if let Some(bad) = damaged_copy(medium, at) {
         summary.note_copy(bad);
     }
@@ -384,6 +397,7 @@ fn rebuild<M: Medium>(
         let mut taker = ClaimCollector::new(alloc, volume.descriptor.name());
         let walked = taker.take_all(|claim| visit(volume, claim));
         if let Some(mut clash) = taker.into_clash() {
+            // The first owner is a volume walked before, or this one itself.
             for owner in &found[..=index] {
                 clash.look_in(owner.descriptor.name(), |claim| visit(owner, claim));
             }
@@ -393,12 +407,14 @@ fn rebuild<M: Medium>(
                 .map(|volume| owners.contains(&Some(volume.descriptor.name())))
                 .collect();
             let corrupt = clash.into_corrupt();
+            // Neither owner may store to the shared block.
             for (volume, _) in found.iter_mut().zip(is_owner).filter(|(_, is_owner)| *is_owner) {
                 volume.read_only.get_or_insert(corrupt.to_string());
             }
             return Err(corrupt);
         }
         let volume = &mut found[index];
+        // The walk continues: the other volumes still get their counts, or their damage.
         if let Err(corrupt) = walked {
             let name = volume.descriptor.name();
             let reason = format!("volume {name}: its map cannot be read: {corrupt}");
@@ -456,6 +472,7 @@ pub(crate) fn load_saved<M: Medium>(
         .chunks_exact(8)
         .map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()))
         .collect();
+    // Such a block would be allocated over a superblock or a header, or beyond the pool.
     let outside = (0..sb.data_start).chain(sb.size_blocks..words.len() as u64 * 64);
     let is_free = |block: u64| {
         usize::try_from(block / 64).is_ok_and(|word| words[word] >> (block % 64) & 1 == 1)

@@ -84,6 +84,7 @@ fn run<M: Medium>(pool: &Pool<M>, interval: Duration, stop: &StopFlag) {
                     wake = due.min(Instant::now() + BUSY_PAUSE)
                 }
                 Ok(_) => {}
+                // No caller waits here. The next flush of the volume fails with the reason.
                 Err(error) => {
                     tracing::error!(volume = volume.name(), %error, "background checkpoint failed");
                 }

@@ -206,6 +206,8 @@ impl<M: Medium> Pool<M> {
         let descriptor = match self.write_header(&spec, slot, &runs, root, features) {
             Ok(descriptor) => descriptor,
             Err(error) => {
+                // A failed fence may leave the header active. No later store becomes durable then,
+                // so no second owner of the runs does.
                 runs.into_iter().flatten().for_each(|run| self.return_run(run));
                 return Err(error);
             }
@@ -233,6 +235,7 @@ impl<M: Medium> Pool<M> {
         match take("the volume's map", root.blocks()) {
             Ok(table) => Ok([log, table]),
             Err(error) => {
+                // No header names the log yet, so it is free without a checkpoint.
                 log.into_iter().for_each(|run| self.return_run(run));
                 Err(error)
             }
@@ -245,6 +248,7 @@ impl<M: Medium> Pool<M> {
             .find(|&slot| {
                 let header = header_at(&sb, slot);
                 let state = self.shared.medium.load_word(header.plus(STATE_AT));
+                // A header in bad memory would lose its volume.
                 decode_word(state) == Some(VolumeState::Free.code())
                     && self.shared.medium.check_range(header, BLOCK_U64).is_ok()
             })
@@ -277,10 +281,12 @@ impl<M: Medium> Pool<M> {
         find: impl Fn() -> Option<BlockRun>,
     ) -> Result<BlockRun, PoolError> {
         let take = || self.shared.take_sound_run(&find);
+        // Preallocated blocks need no checkpoint, so they are tried first.
         let run = take().or_else(|| {
             self.shared.reclaim_preallocated();
             take()
         });
+        // This costs a checkpoint of each volume with deferred frees, so it comes last.
         let run = run.or_else(|| {
             self.shared.free_deferred();
             take()
@@ -299,6 +305,7 @@ impl<M: Medium> Pool<M> {
 
     /// Returns blocks of [`Pool::take_run`] without a name and without stores in flight to them.
     pub fn return_run(&self, run: BlockRun) {
+        // Only the bad blocks of a run are withheld.
         if self.shared.medium.has_poison() && run.len > 1 {
             let blocks = run.start.0..run.start.0 + run.len;
             return blocks.for_each(|b| self.return_run(BlockRun { start: BlockNo(b), len: 1 }));
@@ -321,6 +328,7 @@ impl<M: Medium> Pool<M> {
         ro_compat: u64,
     ) -> Result<Descriptor, PoolError> {
         let medium = &*self.shared.medium;
+        // Durable first: no crash may reuse the UID, or let a program without the features write.
         let sb = self.shared.update_superblock(|sb| {
             sb.next_volume_uid += 1;
             sb.ro_compat |= ro_compat;
@@ -342,11 +350,15 @@ impl<M: Medium> Pool<M> {
             threshold_lines: spec.threshold_lines,
             delta: spec.delta,
             created_s: now.map_or(0, |elapsed| elapsed.as_secs()),
+            // Random: old bytes in the log's blocks, such as another volume's records, are never
+            // valid here.
             log_key: rand::random(),
             checksum: spec.checksum,
             crc: 0,
         }
         .sealed();
+        // The state word is zero, which means free: a crash from here to the last store leaves no
+        // volume.
         let mut header = vec![0; BLOCK];
         for copy in DESCRIPTOR_AT {
             put(&mut header, copy, descriptor.as_bytes());
@@ -361,8 +373,11 @@ impl<M: Medium> Pool<M> {
             }
             put(&mut header, ROOT_AT, &Entry::data(run.start).encode().to_le_bytes());
         }
+        // One fence covers header and root. Both may be torn before, since the state says free.
         let contents = InFlight::stream(medium, at, &header).fence(medium)?;
+        // Before ACTIVE, because recovery of an active volume reads the epoch.
         write_completed(medium, at, &contents.with(0))?;
+        // A single word, so a crash leaves a whole volume or none.
         store_state(medium, at, VolumeState::Active)?;
         Ok(descriptor)
     }
@@ -397,7 +412,9 @@ impl<M: Medium> Pool<M> {
         }
         let descriptor = Descriptor { name: padded(new_name), ..*volume.descriptor() }.sealed();
         let sb = *self.shared.superblock.lock();
+        // Durable before the name is visible: its users may rely on it after a crash.
         store_descriptor(&*self.shared.medium, &sb, volume.header_at, &descriptor)?;
+        // One lock for both changes: no thread finds the volume under both names or under none.
         let mut volumes = self.volumes.write();
         volume.set_name(descriptor);
         volumes.remove(name);

@@ -23,6 +23,7 @@ impl<M: Medium> Preallocator for Volume<M> {
     }
 
     fn free_deferred_blocks(&self) {
+        // Bounded: a group of this volume may last longer than the caller can wait.
         for _ in 0..CHECKPOINT_ATTEMPTS {
             if self.reclaimable_deferred() == 0 {
                 return;
@@ -30,6 +31,7 @@ impl<M: Medium> Preallocator for Volume<M> {
             match self.flush_if_idle() {
                 Ok(false) => std::thread::sleep(CHECKPOINT_PAUSE),
                 Ok(true) => return,
+                // The caller continues with less space. The volume's own flush reports the failure.
                 Err(error) => {
                     let volume = self.name();
                     tracing::warn!(volume, %error, "freed blocks stay deferred");
@@ -60,6 +62,7 @@ impl<M: Medium> Volume<M> {
 
     /// Returns a run without a durable name to the allocator, except blocks in a poisoned range.
     pub(crate) fn give_back_run(&self, run: BlockRun) {
+        // Each block may be bad or pinned, so they are freed one by one.
         if self.medium().has_poison() || self.pins.any() {
             return run.blocks().for_each(|block| self.give_back_unpinned(block));
         }

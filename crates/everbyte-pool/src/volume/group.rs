@@ -50,12 +50,14 @@ impl<M: Medium> Volume<M> {
     /// # Errors
     /// The volume is gone; the checkpoint's.
     pub fn begin_group(&self) -> Result<Group<'_, M>, WriteError> {
+        // In the order of writers: they hold a quiesce lock when they wait for a checkpoint.
         let quiesce_locks = self.quiesce();
         let checkpointing = self.checkpointing.lock();
         // A thread that deletes or closes the volume marks it first, and then waits for the quiesce lock.
         if self.is_gone() {
             return Err(WriteError::Gone);
         }
+        // Earlier records would be undone with the group.
         if self.is_touched() {
             self.seal(&checkpointing, true)?.finish()?;
         }
@@ -90,6 +92,8 @@ impl<M: Medium> Group<'_, M> {
         for lane in &volume.lanes {
             let mut lane = lane.lock();
             let allocated: Vec<BlockNo> = lane.group_blocks.take().unwrap_or_default();
+            // Undo has restored the words that name the blocks freed by the group, so those frees
+            // are dropped. No word names its new blocks.
             lane.deferred = DeferredFree { blocks: allocated, ..DeferredFree::default() };
         }
         Ok(())

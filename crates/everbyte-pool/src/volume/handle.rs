@@ -43,6 +43,7 @@ impl<M: Medium> Deref for VolumeHandle<M> {
 
 impl<M: Medium> Drop for VolumeHandle<M> {
     fn drop(&mut self) {
+        // Before the volume can be taken again: its next holder sets its own users.
         *self.0.users.lock() = None;
         self.0.taken.store(false, Ordering::Release);
     }
@@ -51,6 +52,7 @@ impl<M: Medium> Drop for VolumeHandle<M> {
 impl<M: Medium> Volume<M> {
     /// Returns once the volume's kind has no users. The volume has been marked as gone.
     pub(crate) fn wait_idle(&self) {
+        // A copy: the wait may be long, and a drop of the handle needs this lock.
         let users = self.users.lock().clone();
         if let Some(users) = users {
             users.wait_idle();

@@ -182,6 +182,8 @@ impl<M: Medium> Volume<M> {
                     deferred: DeferredFree::default(),
                     free: Vec::new(),
                     free_for_nodes: Vec::new(),
+                    // Lanes begin apart, so that they rarely take blocks from the same words of the
+                    // free map.
                     hint: u64::from(lane) * shared.alloc.total_blocks() / u64::from(geometry.lanes),
                     group_blocks: None,
                     touched: false,
@@ -324,6 +326,7 @@ impl<M: Medium> Volume<M> {
 
     /// Rejects writes from now on for `reason`; the reason is not damage.
     pub fn refuse_changes(&self, reason: &str) {
+        // The first reason stays.
         let _ = self.refuses_changes.set(reason.to_owned());
     }
 
@@ -393,6 +396,7 @@ impl<M: Medium> Volume<M> {
     /// open group, and for a checkpoint if twice as many lines are dirty as one begins at. The caller holds
     /// no block lock yet.
     pub fn begin_op(&self) -> RwLockReadGuard<'_, ()> {
+        // Before any lock of this request: the checkpoint waits for all lanes.
         if self.dirty_lines.are_too_many() {
             self.wait_for_fewer_dirty_lines();
         }
@@ -451,6 +455,7 @@ impl<M: Medium> Volume<M> {
                 return lane;
             }
         }
+        // No holder of a lane waits for anything slow, so this wait is short.
         self.lanes[first].lock()
     }
 
@@ -498,6 +503,7 @@ impl<M: Medium> Volume<M> {
         }
         let block_free = block.is_none_or(|block| {
             let state = self.shared.states.get(block);
+            // Both halves: a record of either open epoch forbids the fast path.
             self.is_settled(block) && !state.has_logged_lines(0) && !state.has_logged_lines(1)
         });
         let word_logged = self.word_logged_in_open(entry_at);

@@ -141,6 +141,7 @@ impl Pins {
             return false;
         }
         let mut shard = self.shard(block);
+        // The pin may have ended since the count was read.
         let Some(pinned) = shard.get_mut(&block) else { return false };
         pinned.is_freed = true;
         self.held_back.fetch_add(1, Ordering::Relaxed);
@@ -193,6 +194,7 @@ impl<M: Medium> PinnedBlocks<M> {
     /// Calls `with` while the blocks certainly stay pinned, and returns its result; `None` if they are not
     /// pinned. A thread in need of the blocks waits during the call, so `with` must not wait for anything.
     pub fn while_alive<R>(&self, with: impl FnOnce() -> R) -> Option<R> {
+        // Before the check: a revocation comes before the check, or waits for the end of `with`.
         let _in_use = self.holder.in_use.read();
         self.holder.is_alive().then(with)
     }
@@ -224,12 +226,15 @@ impl<M: Medium> Volume<M> {
     pub fn pin(self: &Arc<Self>, runs: Vec<BlockRun>) -> Result<PinnedBlocks<M>, PinError> {
         let blocks = runs.iter().map(|run| run.len).sum();
         let mut table = self.pins.table.lock();
+        // Expired pins count against the limits until they are ended.
         if table.refuses(blocks).is_some() {
             self.end_pins_in(&mut table, |_, holder| !holder.is_alive());
         }
         if let Some(error) = table.refuses(blocks) {
             return Err(error);
         }
+        // Under the table's lock: a deletion marks the volume, and then ends all pins under this
+        // lock.
         if self.is_gone() {
             return Err(PinError::Gone);
         }
@@ -237,6 +242,7 @@ impl<M: Medium> Volume<M> {
         for block in runs.iter().flat_map(|run| run.blocks()) {
             self.pins.shard(block).entry(block).or_default().pins += 1;
         }
+        // The caller's locks keep writers of these blocks away until the count is stored.
         self.pins.count.fetch_add(blocks, Ordering::Release);
         let holder = Arc::new(Holder {
             runs,
@@ -291,6 +297,7 @@ impl<M: Medium> Volume<M> {
             let blocks = holder.blocks();
             table.blocks -= blocks;
             holder.runs.iter().flat_map(|run| run.blocks()).for_each(|block| self.unpin(block));
+            // Last: `any` must stay true while a block is listed as pinned.
             self.pins.count.fetch_sub(blocks, Ordering::Release);
         }
     }
@@ -305,6 +312,7 @@ impl<M: Medium> Volume<M> {
             return;
         }
         let is_freed = pinned.is_freed;
+        // Before the allocator has the block: its next owner may pin it.
         shard.remove(&block);
         if is_freed {
             self.pins.held_back.fetch_sub(1, Ordering::Relaxed);

@@ -81,6 +81,7 @@ impl Usage {
         let mut got = want;
         let counted = self.blocks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |blocks| {
             let left = if blocks < UNKNOWN / 2 { max.saturating_sub(blocks) } else { u64::MAX };
+            // Near the limit, blocks preallocated by one lane would be missing in the others.
             got = if left < NEAR_LIMIT { want.min(left).min(1) } else { want };
             (got > 0).then_some(blocks + got)
         });
@@ -188,6 +189,8 @@ impl<M: Medium> Volume<M> {
         for lane in &self.lanes {
             let lane = lane.lock();
             waiting.preallocated += lane.preallocated_blocks();
+            // A roll-back cancels the frees of a group, so no checkpoint can be relied on to make
+            // them.
             match lane.group_blocks {
                 None => waiting.deferred += lane.deferred.count_blocks(),
                 Some(_) => waiting.held += lane.deferred.count_blocks(),
@@ -221,12 +224,18 @@ impl<M: Medium> Volume<M> {
     /// The medium's.
     pub(crate) fn save_used_blocks(&self) -> Result<(), MediaError> {
         let (medium, at) = (self.medium(), self.header_at.plus(USED_AT));
+        // A store to bad memory would fail the medium. Without a count the next reader walks the
+        // map.
         let is_sound = medium.check_range(at, USED_EPOCH_AT + 8 - USED_AT).is_ok();
         if let Some(blocks) = self.used_blocks().filter(|_| is_sound) {
             let mut dirty = Dirty::default();
+            // 0 means no count.
             dirty.store_word(medium, at, encode_word(blocks + 1));
             let epoch_at = self.header_at.plus(USED_EPOCH_AT);
+            // A program without counts leaves the old count in place. Its epochs then differ from
+            // this one.
             dirty.store_word(medium, epoch_at, encode_word(self.completed_epoch()));
+            // No order between the two: without the clean mark, stored later, neither is read.
             dirty.flush(medium).fence(medium)?;
         }
         Ok(())

@@ -54,6 +54,7 @@ impl<M: Medium> Drop for Writer<'_, M> {
         if std::thread::panicking() && !self.joined_in_panic {
             self.volume.leave_unfinished();
         }
+        // Under the lane: the seal empties the list and the count together.
         self.volume.count_dirty(&mut self.lane.dirty);
     }
 }
@@ -72,6 +73,8 @@ impl<M: Medium> Volume<M> {
             return Err(WriteError::NoLog);
         }
         let writer = Writer::new(self, self.take_lane());
+        // After the lane was taken: a deletion marks the volume first, and its checkpoint takes all
+        // lanes.
         if let Some(reason) = self.read_only_reason() {
             return Err(WriteError::ReadOnly { reason: reason.to_owned() });
         }
@@ -85,6 +88,7 @@ impl<M: Medium> Volume<M> {
 
 /// Allocates up to `want` blocks near `hint`, within the limit of the volume.
 fn take_batch<M: Medium>(volume: &Volume<M>, hint: u64, want: usize, out: &mut Vec<u64>) {
+    // Counted before they are taken, so two lanes cannot exceed the limit together.
     let reserved = volume.usage.reserve(want as u64);
     let want = usize::try_from(reserved).unwrap_or(want);
     let got = match want {
@@ -154,11 +158,14 @@ impl<'v, M: Medium> Writer<'v, M> {
         let lane = &mut *self.lane;
         if lane.free.is_empty() {
             let alloc = &self.volume.shared.alloc;
+            // A nearly full pool has no blocks to keep in advance.
             let want = if alloc.is_low() { 1 } else { ALLOC_BATCH };
             take_batch(self.volume, lane.hint, want, &mut lane.free);
             lane.hint = lane.free.last().copied().unwrap_or(lane.hint);
+            // `pop` takes from the end, and blocks are used in ascending order.
             lane.free.reverse();
         }
+        // Blocks kept for nodes serve data before the pool counts as full.
         lane.free.pop().or_else(|| lane.free_for_nodes.pop()).map(BlockNo)
     }
 
@@ -197,6 +204,7 @@ impl<'v, M: Medium> Writer<'v, M> {
     fn own(&mut self, block: BlockNo) -> BlockNo {
         let epoch = self.epoch();
         let lane = &mut *self.lane;
+        // A roll-back of the group frees the block.
         if let Some(blocks) = &mut lane.group_blocks {
             blocks.push(block);
         }
@@ -244,6 +252,7 @@ impl<'v, M: Medium> Writer<'v, M> {
     pub(crate) fn claim_lines(&mut self, at: PoolOffset, len: usize) {
         let lines = LineMask::covering(at.in_block(), len);
         self.volume.shared.states.at(at).add_logged(self.epoch(), lines);
+        // No line is dirty, but the checkpoint must clear the mark with the epoch.
         self.lane.dirty.note_marked(at.block());
         self.lane.touched = true;
     }
@@ -298,6 +307,7 @@ impl<'v, M: Medium> Writer<'v, M> {
             items.iter().try_for_each(|item| medium.check_range(PoolOffset(item.target), 8))?;
         }
         self.append(|lane, medium| Ok(lane.log.append_words(medium, items)))?;
+        // Marked only after the fence: no other thread may rely on an unfenced record.
         self.lane.words_to_note.extend(items.iter().map(|item| PoolOffset(item.target)));
         Ok(())
     }
@@ -329,6 +339,8 @@ impl<'v, M: Medium> Writer<'v, M> {
         start: usize,
         data: &[u8],
     ) -> Result<(), MediaError> {
+        // The block's lock is held until after the store, so the numbers order the writes of a
+        // block.
         let order = self.volume.redo_order.fetch_add(1, Ordering::Relaxed);
         self.append(|lane, medium| {
             lane.log.append_redo(medium, order, block, lines, (start, data)).map(Some)
@@ -342,10 +354,12 @@ impl<'v, M: Medium> Writer<'v, M> {
         let before = self.lane.log.used_bytes();
         let in_flight = record(&mut self.lane, &self.volume.shared.medium)?;
         self.lane.log_bytes += self.lane.log.used_bytes() - before;
+        // At half, so that a background checkpoint can end before writers find the lane full.
         if self.lane.log.used_bytes() * 2 >= self.volume.log_half_bytes() {
             self.volume.ask_for_checkpoint();
         }
         self.lane.touched = true;
+        // An append without a record must not hide an earlier, unfenced one.
         self.in_flight = in_flight.or(self.in_flight.take());
         Ok(())
     }
@@ -398,9 +412,11 @@ impl<'v, M: Medium> Writer<'v, M> {
     /// Fences the records and fills, if there are any.
     #[inline]
     fn fence_records(&mut self) -> Result<(), MediaError> {
+        // A thread without streams has nothing to wait for.
         if let Some(in_flight) = &self.in_flight {
             in_flight.wait(&*self.volume.shared.medium)?;
         }
+        // After a successful fence only: otherwise nothing may count as durable.
         self.in_flight = None;
         self.lane.log.committed();
         Ok(())
@@ -490,6 +506,7 @@ impl<M: Medium> Committed<'_, '_, M> {
         for &(at, value) in words {
             dirty.store_word(medium, at, value);
         }
+        // One fence for all: the words do not depend on each other, and no undo touches them.
         dirty.flush(medium).fence(medium)?;
         Ok(())
     }
