@@ -65,7 +65,6 @@ impl<M: Medium> Pool<M> {
         if sb.forbids_writing(known) {
             let reason =
                 format!("it has features {:#x} that this program cannot write", sb.ro_compat);
-            // Recovery stores to the pool, which this program must not do.
             if !summary.was_clean {
                 return Err(PoolError::ReadOnly(format!(
                     "{reason}, and it needs recovery; open it with a newer program"
@@ -80,7 +79,6 @@ impl<M: Medium> Pool<M> {
         let mut has_clash = false;
         let mut alloc = allocator(capacity(options, medium.len()), &sb);
         if load_if_clean(&*medium, &sb, &mut alloc, &mut summary) {
-            // The saved state includes the blocks of volumes with unreadable maps.
             space_unknown = None;
         } else if space_unknown.is_none() {
             // The clean shutdown's counts of volumes are not valid either.
@@ -89,13 +87,11 @@ impl<M: Medium> Pool<M> {
                 Ok(unknown) => space_unknown = unknown,
                 Err(clash) => {
                     summary.remarks.push(clash.to_string());
-                    // A deletion may resolve a clash only if nothing else forbids writing.
                     has_clash = read_only.is_none();
                     read_only.get_or_insert(clash.to_string());
                 }
             }
         }
-        // Blocks of an unreadable map are free in it by now.
         if space_unknown.is_some() {
             alloc = allocator(alloc.capacity(), &sb);
         }
