@@ -61,6 +61,7 @@ impl BlockRange {
             return Self { first: LogicalBlock(0), count: 0 };
         }
         let first = offset.block();
+        // The range may be unchecked, so its end may overflow.
         let last = DeviceOffset(offset.0.saturating_add(len - 1)).block();
         Self { first, count: last.0 - first.0 + 1 }
     }

@@ -57,6 +57,7 @@ fn decode(word: u64, at: PoolOffset) -> Result<Option<u32>, Corrupt> {
     let wrong = |what| Err(Corrupt::new(SLOT, at, what));
     match decode_word(word) {
         Some(0) => Ok(None),
+        // Without the mark of presence, or with further bits, the result exceeds 32 bits.
         Some(value) => match u32::try_from(value ^ PRESENT) {
             Ok(crc) => Ok(Some(crc)),
             Err(_) => wrong("it is no checksum"),
@@ -77,6 +78,8 @@ impl<M: Medium> Extent<M> {
     ) -> Result<Option<PoolOffset>, Corrupt> {
         let mut settled = true;
         let volume = self.volume();
+        // Each node on the way counts: undo of a fresh node would remove the slot of a durable
+        // block.
         let path = self.look_up_slot(root_at, block, |node| settled &= volume.is_settled(node))?;
         match path {
             MapSlot::At(at) if settled => {
@@ -89,6 +92,7 @@ impl<M: Medium> Extent<M> {
 
     /// Checks that the slot at `at` can be stored to: a checksum in a poisoned range would be lost.
     pub(crate) fn check_slot(&self, at: PoolOffset) -> Result<(), Corrupt> {
+        // The system reports bad memory only after an access.
         self.medium().probe(at, 8);
         check_readable(self.medium(), SLOT, at, 8)
     }
@@ -100,11 +104,13 @@ impl<M: Medium> Extent<M> {
             MapSlot::Missing(_) => None,
             MapSlot::At(at) => {
                 let word = self.medium().load_word(at);
+                // After the load: a poisoned word reads as 0, which means no checksum.
                 check_readable(self.medium(), SLOT, at, 8)?;
                 decode(word, at)?
             }
         };
         let found = crc32c::crc32c(bytes);
+        // A mapped block without a checksum is damage as well.
         if expected == Some(found) {
             return Ok(());
         }
@@ -119,6 +125,7 @@ impl<M: Medium> Extent<M> {
         bytes: &mut [u8; BLOCK],
     ) -> Result<(), BlockReadError> {
         self.medium().read(block.offset(), bytes);
+        // Before the verification: zeroes of bad memory would count as a mismatch.
         self.check_data(block.offset(), BLOCK, offset)?;
         self.verify(block, bytes).inspect_err(|unreadable| self.report(unreadable, offset))
     }
@@ -136,11 +143,13 @@ impl<M: Medium> Extent<M> {
         around: Option<BlockNo>,
         piece: BlockPiece<'_>,
     ) -> Result<u32, BlockReadError> {
+        // No old byte stays in the block, so a mismatch of it is healed.
         if piece.data.len() == BLOCK {
             return Ok(crc32c::crc32c(piece.data));
         }
         let mut image = [0; BLOCK];
         if let Some(block) = around {
+            // No wrong byte may get a right checksum.
             self.read_verified(block, piece.block.offset(), &mut image)?;
         }
         image[piece.start..piece.start + piece.data.len()].copy_from_slice(piece.data);

@@ -40,6 +40,7 @@ impl ExtentError {
     /// The error of a request with a part done before this one: errors for an undone request become `InPart`.
     pub(crate) fn after_part(self) -> Self {
         match self {
+            // These errors promise that nothing was done.
             Self::NoSpace | Self::TooLarge | Self::Write(WriteError::ReadOnly { .. }) => {
                 Self::InPart(Box::new(self))
             }

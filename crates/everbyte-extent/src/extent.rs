@@ -147,6 +147,7 @@ impl<M: Medium> Extent<M> {
             return Err(WriteError::Gone.into());
         }
         let size_bytes = self.size_bytes();
+        // The range comes from a client, so its end may overflow.
         match offset.checked_add(len) {
             Some(end) if end <= size_bytes => Ok(()),
             _ => Err(ExtentError::OutOfRange { size_bytes }),

@@ -65,6 +65,7 @@ impl<M: Medium> Extent<M> {
         if !is_done {
             return Ok(FastPath::Ineligible);
         }
+        // A store to memory that has just failed is lost. Only the medium knows it.
         self.medium().check()?;
         Ok(FastPath::Done)
     }
@@ -79,7 +80,10 @@ impl<M: Medium> Extent<M> {
     /// The target at `entry_at`, if the fast path takes it: a hole or a block with data.
     fn fast_target(&self, entry_at: PoolOffset) -> Option<Target> {
         let word = self.medium().load_word(entry_at);
+        // The planner meets an invalid entry again, and reports it.
         let entry = self.entries().decode(word, entry_at).ok()?;
+        // A block that reads as zeroes may be filled without a record only in some cases. The
+        // planner knows them.
         let is_data = entry.is_none_or(|entry| !entry.flags.zero);
         is_data.then(|| Target { entry_at, word, block: entry.map(|entry| entry.block) })
     }
@@ -91,6 +95,7 @@ impl<M: Medium> Extent<M> {
         piece: BlockPiece<'_>,
     ) -> Result<bool, WriteError> {
         let mut writer = self.volume().join()?;
+        // Nothing was streamed yet, so nothing needs a fence.
         let Some(to) = alloc_for_remap(&mut writer) else { return Ok(false) };
         // The stream starts first: it is under way while the entry is loaded and recorded.
         writer.fill(to.offset(), piece.data);
@@ -142,10 +147,13 @@ impl<M: Medium> Extent<M> {
             Change::Replace { .. } => return commit_copy(&mut writer, target, piece),
             Change::Refill => {
                 writer.fill(at, piece.data);
+                // Other threads see the stream only after this fence, so it comes before the lock
+                // is released.
                 writer.commit()?;
             }
             Change::Store(lines) => commit_lines(&mut writer, block, piece, lines)?,
             Change::Log(to_log, lines) => {
+                // The room is checked first, so a refusal leaves no record to fence.
                 if !to_log.is_empty()
                     && (Writer::<M>::lines_bytes(to_log) > writer.room_bytes()
                         || writer.log_lines(block, to_log).is_err())
@@ -166,6 +174,7 @@ fn commit_lines<M: Medium>(
     piece: BlockPiece<'_>,
     lines: LineMask,
 ) -> Result<(), WriteError> {
+    // The old bytes must be durable before the first store over them.
     let mut committed = writer.commit()?;
     if lines == piece.lines() {
         committed.store(block.offset().plus(piece.start as u64), piece.data);
@@ -209,8 +218,10 @@ fn commit_remap<M: Medium>(
     if !writer.has_undo_record(target.entry_at) && writer.log_words(&[item]).is_err() {
         return abandon(writer, to);
     }
+    // The fence also covers the new block, so its entry never names a torn one.
     let mut committed = writer.commit()?;
     committed.store_word(target.entry_at, Entry::data(to).encode());
+    // Undo may restore the old entry, so the old block waits for the checkpoint.
     if let Some(old) = target.block {
         committed.defer_free(old);
     }

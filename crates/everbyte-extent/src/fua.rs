@@ -70,6 +70,7 @@ fn record<M: Medium>(
     lines: LineMask,
     piece: BlockPiece<'_>,
 ) -> Result<State, WriteError> {
+    // Without room the write goes into the epoch. The checkpoint of the epoch empties the lane.
     if Writer::<M>::lines_bytes(lines) > writer.room_bytes() {
         return Ok(State::NotAllowed);
     }
@@ -99,12 +100,14 @@ impl<M: Medium> Extent<M> {
                 let [write] = writes;
                 write.outcome()
             }
+            // Entries of several blocks could not change atomically.
             (Some(_), Some(_)) => Ok(FuaOutcome::NotAllowed),
         }
     }
 
     /// Writes parts of different blocks durably. Each is atomic separately, and all share two fences.
     pub fn write_all_durably(&self, writes: &mut [DurableWrite<'_>]) {
+        // All targets first, so that their memory accesses overlap.
         let mut targets: SmallVec<[_; 1]> =
             writes.iter().map(|write| self.fua_target(write.piece)).collect();
         let mut writer = None;
@@ -115,6 +118,7 @@ impl<M: Medium> Extent<M> {
             });
         }
         let ended = writer.map_or(Ok(()), |writer| self.finish_durably(writer, writes));
+        // The fences are shared, so no write of the call is known to be durable.
         if let Err(error) = ended.and_then(|()| self.medium().check().map_err(WriteError::from)) {
             for write in writes {
                 if !matches!(write.state, Ok(State::NotAllowed) | Err(_)) {
@@ -129,6 +133,7 @@ impl<M: Medium> Extent<M> {
         &self,
         piece: BlockPiece<'_>,
     ) -> Result<Option<(PoolOffset, Option<Entry>)>, Corrupt> {
+        // A new node would be fresh. Its undo would remove the durable entry.
         let MapSlot::At(at) = self.look_up(piece.block)? else { return Ok(None) };
         let entry = self.entries().load(at)?;
         let named = entry.map(|entry| entry.block);
@@ -197,16 +202,21 @@ impl<M: Medium> Extent<M> {
         mut writer: Writer<'_, M>,
         writes: &[DurableWrite<'_>],
     ) -> Result<(), WriteError> {
+        // One fence for all fills and records of the call.
         let mut committed = writer.commit()?;
         let mut words: SmallVec<[(PoolOffset, u64); 1]> = SmallVec::new();
         for DurableWrite { piece, state } in writes {
             match *state {
                 Ok(State::Recorded { block, lines }) => {
+                    // Ordinary stores: the redo record is durable, and the checkpoint flushes the
+                    // lines.
                     for (at, data) in piece.parts_in(block, lines) {
                         committed.store(at, data);
                     }
                 }
                 Ok(State::Filled { entry_at, to, .. }) => {
+                    // Before the entry names it: undo does not free this block, so later writes
+                    // must log it.
                     committed.mark_reachable(to);
                     words.push((entry_at, Entry::data(to).encode()));
                 }
@@ -214,6 +224,7 @@ impl<M: Medium> Extent<M> {
             }
         }
         committed.store_words_durably(&words)?;
+        // After the entries are durable: before, a crash would find the old blocks in use.
         for write in writes {
             if let Ok(State::Filled { old: Some(old), .. }) = write.state {
                 committed.defer_free(old);
@@ -238,12 +249,14 @@ impl<M: Medium> Extent<M> {
             match (found, sum) {
                 (Ok(Some(at)), Ok(crc)) => slot = Some((at, checksum::encode(crc))),
                 (found, sum) => {
+                    // Nothing was streamed to the block yet, so no fence comes first.
                     writer.cancel_alloc(to);
                     return found.and(sum).map(|_| false);
                 }
             }
         }
         writer.fill_block(to, around, piece.start, piece.data);
+        // After the copy, whose read may be the first to hit the bad memory.
         if let Some(block) = around
             && let Err(unreadable) = self.check_replaceable(block, piece)
         {
@@ -252,6 +265,7 @@ impl<M: Medium> Extent<M> {
             writer.cancel_alloc(to);
             return Err(unreadable.into());
         }
+        // The same fence covers the slot. No durable entry leads to it before.
         if let Some((at, word)) = slot {
             writer.fill(at, &word.to_le_bytes());
         }

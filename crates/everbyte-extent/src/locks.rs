@@ -114,6 +114,7 @@ impl BlockLocks {
     /// Locks every block for writing.
     #[must_use]
     pub fn write_all(&self) -> Vec<WriteGuard<'_>> {
+        // Ascending, as in every other call, so no two threads wait for each other.
         (0..self.stripes.len()).map(|stripe| self.stripe(stripe).write()).collect()
     }
 
@@ -149,9 +150,11 @@ impl BlockLocks {
         let mut stripes: SmallVec<[usize; 16]> = SmallVec::new();
         for range in ranges {
             let first = range.first.0;
+            // A longer range would only repeat the stripes.
             let blocks = (first..first + range.count.min(STRIPES)).map(LogicalBlock);
             stripes.extend(blocks.map(|block| self.stripe_of(block)));
         }
+        // A range that wraps around, or several ranges, may not ascend.
         if stripes.windows(2).any(|pair| pair[0] >= pair[1]) {
             stripes.sort_unstable();
             stripes.dedup();

@@ -20,6 +20,7 @@ impl<M: Medium> Extent<M> {
     /// undo record of zeroes in place of unreadable bytes would be worse than no record.
     pub(crate) fn became_poisoned(&self, block: BlockNo, piece: BlockPiece<'_>) -> bool {
         let at = block.offset().plus(piece.start as u64);
+        // The system reports bad memory only after an access.
         self.medium().probe(at, piece.data.len() as u64);
         self.is_poisoned(block)
     }
@@ -30,6 +31,7 @@ impl<M: Medium> Extent<M> {
         block: BlockNo,
         piece: BlockPiece<'_>,
     ) -> Result<(), BlockReadError> {
+        // A whole block keeps no old byte, so the old ones need not be readable.
         if piece.data.len() == BLOCK {
             return Ok(());
         }
@@ -64,7 +66,9 @@ impl<M: Medium> Extent<M> {
         let mut passed = 0;
         for piece in pieces {
             if let Piece::Stored { at, len } = *piece {
+                // The prefix is not a part of the extent.
                 let offset = offset.plus((passed - prefix_len) as u64);
+                // Before the bytes are sent: zeroes in their place could not be taken back.
                 self.medium().probe(at, len as u64);
                 self.check_data(at, len, offset)?;
                 if self.has_checksums() {

@@ -95,6 +95,7 @@ impl<M: Medium> Extent<M> {
             // Most reads are of one block, which is one chunk.
             return self.read_chunk(ByteRange { offset, len: out.len() }, out);
         }
+        // Before the first chunk, so that a refused read copies nothing.
         self.check_range(offset.0, out.len() as u64)?;
         for (range, chunk_at) in chunks(offset, out.len()) {
             self.read_chunk(range, &mut out[chunk_at..chunk_at + range.len])?;
@@ -116,6 +117,7 @@ impl<M: Medium> Extent<M> {
     #[cold]
     fn read_in_locks(&self, range: ByteRange, out: &mut [u8]) -> Result<(), ExtentError> {
         let _blocks = self.locks().read(range.blocks());
+        // Under the locks: a resize or a deletion takes all of them.
         self.check_range(range.offset.0, range.len as u64)?;
         self.read_locked(range.offset, out)
     }
@@ -129,6 +131,7 @@ impl<M: Medium> Extent<M> {
             let piece = &mut out[done..done + len];
             match self.stored(at.block())? {
                 Stored::Data(start) if self.has_checksums() => {
+                    // The checksum covers the whole block, also if a part is wanted.
                     let mut whole = [0; BLOCK];
                     self.read_verified(start.block(), at.block().offset(), &mut whole)?;
                     piece.copy_from_slice(&whole[at.in_block()..at.in_block() + len]);
@@ -136,6 +139,7 @@ impl<M: Medium> Extent<M> {
                 Stored::Data(start) => {
                     let start = start.plus(at.in_block() as u64);
                     self.medium().read(start, piece);
+                    // After the copy: zeroes may stand for unreadable bytes.
                     self.check_data(start, len, at)?;
                 }
                 Stored::Hole | Stored::Zero => piece.fill(0),
@@ -190,6 +194,7 @@ impl<M: Medium> Extent<M> {
     /// The byte lies beyond the end, or the map is corrupt on the way there, or leads to itself.
     pub fn stored_run(&self, at: DeviceOffset) -> Result<(Stored, LogicalBlock), ExtentError> {
         let _blocks = self.locks().read(BlockRange::of_bytes(at, 1));
+        // Under the lock: a resize or a deletion takes all of them.
         self.check_range(at.0, 1)?;
         let block = at.block();
         Ok(match self.look_up(block)? {
@@ -197,6 +202,7 @@ impl<M: Medium> Extent<M> {
                 (stored_by(self.entries().load(entry_at)?), LogicalBlock(block.0 + 1))
             }
             MapSlot::Missing(_) => {
+                // Below a missing node there is no entry, so the hole lasts to the next leaf.
                 let next = self.leaf_after(block);
                 (Stored::Hole, next.map_err(|interrupted| interrupted.corrupt)?)
             }
@@ -206,6 +212,7 @@ impl<M: Medium> Extent<M> {
     /// The first block of the next present or unreadable leaf of the map, or beyond the last one. For an
     /// invalid map, the following leaf.
     pub(crate) fn next_leaf(&self, block: LogicalBlock) -> LogicalBlock {
+        // The scrub continues at the damage, and finds it there.
         self.leaf_after(block).unwrap_or_else(|interrupted| LogicalBlock(interrupted.at))
     }
 
@@ -221,7 +228,9 @@ impl<M: Medium> Extent<M> {
         Ok(LogicalBlock(match map::first_leaf_from(&self.entries(), self.root_at(), next) {
             Ok(Some(leaf)) => leaf.max(next),
             Ok(None) => u64::MAX / everbyte_media::BLOCK_U64,
+            // In a cyclic tree no place is the next one.
             Err(interrupted) if interrupted.is_endless => return Err(interrupted),
+            // The caller meets the damage at this place itself.
             Err(interrupted) => interrupted.at,
         }))
     }

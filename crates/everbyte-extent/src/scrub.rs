@@ -26,11 +26,15 @@ impl<M: Medium> Extent<M> {
     /// `Gone`.
     pub fn scrub(&self, from: u64) -> Result<(ScrubReport, Option<u64>), WriteError> {
         let mut report = ScrubReport::default();
+        // Rounded down, so that no block between two calls is missed.
         let mut at = from / BLOCK_U64 / BLOCKS_AT_ONCE * BLOCKS_AT_ONCE;
+        // Once for each pass: the slots of all blocks have one tree.
         if at == 0 {
             self.scrub_slots(&mut report)?;
         }
+        // Bounded: holes add no bytes, so the count of bytes alone might not end the call.
         for _ in 0..PIECES_MAX {
+            // The size may change between two pieces.
             let end = self.size_blocks();
             if at >= end {
                 return Ok((report, None));
@@ -52,6 +56,7 @@ impl<M: Medium> Extent<M> {
         report: &mut ScrubReport,
     ) -> Result<LogicalBlock, WriteError> {
         let _blocks = self.locks().read(range);
+        // Under the locks: a deletion marks the volume, and then takes all of them.
         if self.volume().is_gone() {
             return Err(WriteError::Gone);
         }
@@ -71,6 +76,7 @@ impl<M: Medium> Extent<M> {
     /// Reads the nodes of the checksums' tree. They stay in place during any read.
     fn scrub_slots(&self, report: &mut ScrubReport) -> Result<(), WriteError> {
         let Some(root_at) = self.checksum_root_at() else { return Ok(()) };
+        // One lock suffices: nodes of checksums are never unlinked, and a deletion takes all locks.
         let _blocks = self.locks().read(BlockRange { first: LogicalBlock(0), count: 1 });
         if self.volume().is_gone() {
             return Err(WriteError::Gone);
@@ -82,6 +88,7 @@ impl<M: Medium> Extent<M> {
             Ok(())
         });
         report.note(name, walked);
+        // The nodes found before any damage are read in any case.
         for node in nodes {
             report.read(self.medium(), name, "checksum node", node.offset(), BLOCK_U64);
         }
@@ -92,6 +99,7 @@ impl<M: Medium> Extent<M> {
     fn scrub_way(&self, block: LogicalBlock, report: &mut ScrubReport) -> Result<bool, Corrupt> {
         let mut nodes: Vec<BlockNo> = Vec::new();
         let path = self.look_up_seeing(block, |node| nodes.push(node));
+        // The blocks of a leaf share the nodes, so one of them reads these for all.
         let first_of_leaf = block.0.is_multiple_of(ENTRIES);
         for node in nodes.into_iter().filter(|_| first_of_leaf) {
             let mut bytes = [0; BLOCK];
@@ -99,6 +107,7 @@ impl<M: Medium> Extent<M> {
             report.read_bytes += BLOCK_U64;
             check_readable(self.medium(), "map node", node.offset(), BLOCK_U64)?;
         }
+        // After the nodes: bad memory of a node is the cause of a failed lookup.
         Ok(!matches!(path?, MapSlot::Missing(_)))
     }
 
@@ -119,6 +128,7 @@ impl<M: Medium> Extent<M> {
 
     /// Notes damage of the map on the way to `block`, once for everything behind it.
     fn note_map(&self, block: LogicalBlock, corrupt: Corrupt, report: &mut ScrubReport) {
+        // The blocks below one damaged word make one finding.
         if report.findings.last().is_none_or(|last| last.at != corrupt.at) {
             let finding = ScrubFinding::of(Some(self.volume().name()), corrupt);
             report.findings.push(ScrubFinding { offset: Some(block.offset().0), ..finding });
@@ -132,6 +142,7 @@ impl<M: Medium> Extent<M> {
         report.read_bytes += BLOCK_U64;
         let mut checked = self.check_data(at, BLOCK, offset);
         if self.has_checksums() {
+            // Zeroes of bad memory are not compared with the checksum.
             checked = checked.and_then(|()| self.verify(at.block(), &bytes));
             report.verified_blocks += 1;
         }

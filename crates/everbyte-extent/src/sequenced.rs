@@ -36,6 +36,7 @@ impl SequencedLock {
         let lock = self.lock.write();
         // A locked instruction: no later store, and no later stream, passes it.
         self.sequence.fetch_add(1, Ordering::AcqRel);
+        // The odd number is visible before any store of the writer.
         fence(Ordering::Release);
         WriteGuard { sequence: &self.sequence, _lock: lock }
     }
@@ -44,6 +45,7 @@ impl SequencedLock {
     #[inline]
     #[must_use]
     pub fn note(&self) -> Option<u64> {
+        // Acquire: the reader's loads come later.
         let sequence = self.sequence.load(Ordering::Acquire);
         sequence.is_multiple_of(2).then_some(sequence)
     }

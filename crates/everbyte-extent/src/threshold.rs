@@ -70,6 +70,7 @@ impl Threshold {
         if self.replaces(changed) {
             return true;
         }
+        // Two threads may both begin the epoch. This loses counts, and only shifts the share.
         if self.epoch.load(Ordering::Relaxed) != epoch {
             self.begin(epoch);
         }
@@ -92,8 +93,10 @@ impl Threshold {
         self.epoch.store(epoch, Ordering::Relaxed);
         let recorded = self.recorded.load(Ordering::Relaxed);
         if recorded < ENOUGH {
+            // Few blocks prove nothing. Their counts stay, and the next epoch adds to them.
             return;
         }
+        // Races lose counts, so more blocks may have reached the threshold than were recorded.
         let reached = self.reached.load(Ordering::Relaxed).min(recorded);
         let share = u64::from(reached) * u64::from(ONE) / u64::from(recorded);
         self.share.store(u32::try_from(share).unwrap_or(ONE), Ordering::Relaxed);
@@ -110,6 +113,8 @@ impl Threshold {
         }
         let count = self.firsts.load(Ordering::Relaxed);
         self.firsts.store(count.wrapping_add(1), Ordering::Relaxed);
+        // The sample follows the plain rule: otherwise no record would ever show that the share has
+        // fallen.
         !count.is_multiple_of(SAMPLE_EVERY)
     }
 }

@@ -46,6 +46,7 @@ impl<M: Medium> Extent<M> {
     /// The map is corrupt.
     #[inline]
     pub(crate) fn read_unlocked(&self, range: ByteRange, out: &mut [u8]) -> Result<bool, Corrupt> {
+        // The verification costs far more than a lock.
         if self.has_checksums() {
             return Ok(false);
         }
@@ -71,6 +72,7 @@ impl<M: Medium> Extent<M> {
             match self.attempt(blocks, range, out, &mut noted)? {
                 CopyOutcome::Done => return Ok(true),
                 CopyOutcome::Moved => {}
+                // Another attempt would meet the same writer, or the same case for the locks.
                 CopyOutcome::Ineligible => break,
             }
         }
@@ -104,6 +106,7 @@ impl<M: Medium> Extent<M> {
         if !self.locks().are_as_noted(blocks, noted) && !planted(Bug::ReaderLooksOnce) {
             return Ok(CopyOutcome::Moved);
         }
+        // An invalid entry is reported only now: with unchanged sequences the map does contain it.
         Ok(if copied? { CopyOutcome::Done } else { CopyOutcome::Ineligible })
     }
 
@@ -146,7 +149,10 @@ impl<M: Medium> Extent<M> {
     /// The same of bytes in one block, from `at` on.
     #[inline]
     fn copy_piece_unlocked(&self, at: DeviceOffset, piece: &mut [u8]) -> Result<bool, Corrupt> {
+        // Without a walk: a reader without locks could re-add a leaf that a writer has just
+        // dropped.
         let Some(entry_at) = self.known_entry(at.block()) else { return Ok(false) };
+        // The word may be of a former leaf, so it is checked before its block is read.
         let entry = self.entries().decode(self.medium().peek_word(entry_at), entry_at)?;
         match entry {
             Some(entry) if !entry.flags.zero => {

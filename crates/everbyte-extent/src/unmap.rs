@@ -32,8 +32,10 @@ impl<M: Medium> Extent<M> {
             }
         });
         match (zeroed, part.halves()) {
+            // Each half needs about half of the log.
             (Err(ExtentError::TooLarge), Some((first, second))) => {
                 self.zero(first, reserve)?;
+                // The first half is done, so the error must not claim the opposite.
                 self.zero(second, reserve).map_err(ExtentError::after_part)
             }
             (zeroed, _) => zeroed,
@@ -49,10 +51,12 @@ impl<M: Medium> Extent<M> {
     pub fn trim_tail(&self) -> Result<(), ExtentError> {
         let size_bytes = self.size_bytes();
         let partial = size_bytes.next_multiple_of(BLOCK_U64) - size_bytes;
+        // The last block stays mapped. Its bytes behind the end must read as zeroes after a growth.
         if partial > 0 {
             self.zero_tail(LeafPart { offset: DeviceOffset(size_bytes), len: partial })?;
         }
         let mut from = self.size_blocks();
+        // The entries next to the root word are in no leaf.
         let first = self.first_entries().map_or(0, |first| first.count);
         if from < first {
             let len = (first - from) * BLOCK_U64;

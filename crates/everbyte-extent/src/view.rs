@@ -63,6 +63,7 @@ impl<M: Medium> Extent<M> {
         self.check_range(offset.0, bytes)?;
         let range = ByteRange { offset, len };
         let _blocks = self.locks().read(range.blocks());
+        // Again under the locks: a resize or a deletion takes all of them.
         self.check_range(offset.0, bytes)?;
         let pieces = self.pieces(range, &[])?;
         // Pinned first: the verification of many blocks' checksums takes time.
@@ -152,6 +153,7 @@ impl<M: Medium> View<M> {
             }
             done += len;
         }
+        // After the copy: only a view that is alive now vouches for the loads before.
         self.check()?;
         Ok(done)
     }
@@ -165,7 +167,9 @@ impl<M: Medium> View<M> {
     /// socket is unusable; or the socket's.
     pub fn send(&self, socket: BorrowedFd<'_>, from: usize) -> Result<usize, ViewError> {
         let pieces: Vec<Piece<'_>> = self.rest(from).collect();
+        // The end of the view waits for this call, so the socket gets bytes of a valid view.
         let sent = self.pins.while_alive(|| {
+            // Before the send: sent zeroes could not be taken back.
             self.check_readable()?;
             let sent = self.medium().send(socket, &pieces)?;
             // For a page that has failed since.

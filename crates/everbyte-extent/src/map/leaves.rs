@@ -94,6 +94,7 @@ impl Leaves {
     pub(crate) fn entry(&self, block: LogicalBlock) -> Option<PoolOffset> {
         let (place, tag) = self.place(block)?;
         let word = place.load(Ordering::Acquire);
+        // 0 is an empty place. Another tag is another leaf at the same place.
         let is_known = word != 0 && word >> BLOCK_BITS == tag;
         let leaf = BlockNo(word & ((1 << BLOCK_BITS) - 1));
         is_known.then(|| slot_at(leaf, block.0 % ENTRIES))

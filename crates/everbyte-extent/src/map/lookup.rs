@@ -26,6 +26,7 @@ impl<M: Medium> Extent<M> {
             return Ok(MapSlot::At(at));
         }
         let path = self.look_up_seeing(block, |_| {})?;
+        // Entries next to the root word are in no leaf.
         if let (MapSlot::At(at), true) = (&path, self.is_below_leaf(block)) {
             self.leaves.put(block, *at);
         }
@@ -159,6 +160,8 @@ impl<M: Medium> Extent<M> {
         number: u64,
         attach: &super::Attach,
     ) -> Result<(), ExtentError> {
+        // Another thread may have attached the branch before it released the lock, so the caller
+        // looks again.
         if batch.hold(self.structure()) {
             return Ok(());
         }
@@ -167,6 +170,7 @@ impl<M: Medium> Extent<M> {
             nodes.push(batch.alloc_node().ok_or(ExtentError::NoSpace)?);
         }
         let word = build_branch(batch, attach, number, &nodes);
+        // One logged word attaches the whole branch. The nodes below are durable by the same fence.
         batch.change_word(attach.at, word);
         Ok(())
     }

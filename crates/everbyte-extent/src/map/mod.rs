@@ -60,6 +60,7 @@ impl<'m, M: Medium> EntryReader<'m, M> {
         // A poisoned range reads as a hole.
         check_readable(self.medium, "map entry", at, 8)?;
         match Entry::decode(word) {
+            // No entry may lead to a superblock, a header, or beyond the pool.
             Ok(Some(entry)) if !self.data.contains(entry.block) => {
                 Err(outside_data(at, entry.block))
             }

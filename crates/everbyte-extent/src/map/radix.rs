@@ -111,11 +111,13 @@ pub(crate) fn lookup_path<M: Medium>(
 ) -> Result<MapSlot, Corrupt> {
     let load = |at: PoolOffset| entries.decode(word(at), at);
     let wanted = height_for(extent_blocks.max(block + 1));
+    // The height for the whole extent at once: each later growth would need a new root.
     let Some(root) = load(root_at)? else {
         let attach = Attach { at: root_at, level: wanted, is_root: true, old_root: None };
         return Ok(MapSlot::Missing(attach));
     };
     let height = height_of(root, "volume root", root_at)?;
+    // One level at a time: the old root becomes the first child of the new one.
     if block >= covered_by(height) {
         let attach = Attach { at: root_at, level: height + 1, is_root: true, old_root: Some(root) };
         return Ok(MapSlot::Missing(attach));
@@ -242,6 +244,8 @@ pub(crate) fn build_branch<M: Medium>(
             let start = usize::try_from(index * 8).expect("a place in a node");
             image[start..start + 8].copy_from_slice(&entry.encode().to_le_bytes());
         }
+        // No durable word leads here yet, so the nodes need no record, only the fence of the
+        // commit.
         batch.stream(node.offset(), &image);
     }
     let top = nodes[0];
@@ -263,6 +267,7 @@ pub(super) fn visit<M: Medium>(
     let Some(root) = entries.load(root_at)? else { return Ok(()) };
     let height = height_of(root, "volume root", root_at)?;
     let run = BlockRun { start: root.block, len: 1 };
+    // Before the descent: a cycle ends at its second claim.
     claim(UsedExtent { run, named_at: root_at, holds: BlockUse::Map })?;
     visit_node(entries, Node { block: root.block, level: height, base: 0 }, claim)
 }
@@ -325,6 +330,7 @@ fn each_slot_node_below<M: Medium>(
     level: u8,
     on_node: &mut OnNode<'_>,
 ) -> Result<(), Corrupt> {
+    // Before the descent: the count of nodes ends a cycle.
     on_node(named_at, node)?;
     for index in (0..ENTRIES).filter(|_| level > 1) {
         let at = slot_at(node.block, index);

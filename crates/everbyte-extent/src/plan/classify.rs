@@ -74,15 +74,19 @@ pub(crate) enum Change {
 /// Returns the change of a mapped block with data by a write.
 #[inline]
 pub(crate) fn classify(state: &BlockState) -> Change {
+    // Its bytes can neither be compared nor recorded, and stores to it are lost.
     if state.is_poisoned {
         return Change::Replace { must: true };
     }
+    // Before the pins: an unchanged block need not move.
     if state.changed.is_empty() {
         return Change::None;
     }
+    // A reader uses the bytes in place, without a lock.
     if state.is_pinned {
         return Change::Replace { must: true };
     }
+    // Undo frees a fresh block, so its lines need no record.
     if state.is_fresh {
         let fills = state.is_whole && state.changed == LineMask::FULL;
         return if fills { Change::Refill } else { Change::Store(state.changed) };

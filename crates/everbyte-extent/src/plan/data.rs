@@ -25,6 +25,7 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
         to: BlockNo,
     ) -> Result<(), ExtentError> {
         let extent = self.extent;
+        // Before the entry is loaded, so that the stream and the load overlap.
         self.send_whole(to, piece)?;
         let (word, old) = self.entry_word(piece.block)?;
         if let Some(old) = old {
@@ -49,6 +50,7 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
         }
         let is_fresh = self.batch.writer().is_fresh(block);
         if is_fresh && !extent.volume().is_pinned(block) {
+            // A fill over its own block waits until no step of the batch can fail.
             self.fill(block, Some(block), piece)?;
             return Ok(true);
         }
@@ -67,9 +69,11 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
     ) -> Result<(), ExtentError> {
         let extent = self.extent;
         let block = target.block;
+        // Undo could restore an entry that gives the old bytes their meaning again.
         let meaningless = self.batch.writer().is_fresh(block) || !self.may_come_back(target.entry);
         // It may have held data a moment ago, and a reader may still use it.
         let is_pinned = extent.volume().is_pinned(block);
+        // Even if blocks are short: neither block may be stored to.
         let to = if is_pinned || extent.is_poisoned(block) {
             self.take_data(piece.block)?
         } else if meaningless {
@@ -85,6 +89,7 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
         if is_pinned {
             return Err(ExtentError::NoSpace);
         }
+        // No other block is free. The old bytes are logged like data, because undo may need them.
         let unlogged = LineMask::FULL.without(self.batch.writer().logged(block));
         self.batch.log_lines(block, unlogged);
         let end = piece.start + piece.data.len();
@@ -115,7 +120,9 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
                     if must { self.take_data(piece.block) } else { self.take_other(piece.block) };
                 match to? {
                     Some(to) => self.replace(piece, target, to, state.is_poisoned),
+                    // The caller makes a checkpoint, which frees blocks, and plans again.
                     None if must || self.is_worth_a_checkpoint() => Err(ExtentError::NoSpace),
+                    // An overwrite of a mapped block never fails for lack of space.
                     None => self.change_in_place(piece, target, in_place(&state)),
                 }
             }
@@ -165,6 +172,7 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
         is_poisoned: bool,
     ) -> Result<(), ExtentError> {
         self.extent.check_replaceable(target.block, piece)?;
+        // Only a whole block passes the check above if its block is poisoned.
         let around = if is_poisoned { None } else { Some(target.block) };
         self.fill_new(to, around, piece)?;
         self.remap(target, to);
@@ -186,6 +194,7 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
                 self.sum(block, Some(block), piece, SlotUse::Meaningless)
             }
             Change::Log(to_log, lines) => {
+                // Undo would restore the substitute zeroes of bad memory.
                 if !to_log.is_empty() && self.extent.became_poisoned(block, piece) {
                     let to = self.take_data(piece.block)?.ok_or(ExtentError::NoSpace)?;
                     return self.replace(piece, target, to, true);

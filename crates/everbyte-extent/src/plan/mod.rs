@@ -110,6 +110,7 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
             planned = plan(self);
             self.in_place_only = false;
         }
+        // The batch may continue without this write, so none of its steps stays.
         planned.inspect_err(|_| self.give_up(savepoint))
     }
 
@@ -118,6 +119,7 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
     /// a hole.
     pub fn replan_in_place(&mut self, savepoint: Savepoint) {
         self.give_up(savepoint);
+        // The new plan uses the prefetched entries from the first on.
         self.passed = 0;
         self.in_place_only = true;
     }
@@ -125,6 +127,7 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
     /// Drops the plan since `savepoint`.
     fn give_up(&mut self, savepoint: Savepoint) {
         self.batch.roll_back(savepoint);
+        // The roll-back has freed the run.
         self.run = None;
     }
 
@@ -150,6 +153,7 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
         }
         let (word, entry) = self.entry_word(piece.block)?;
         let Some(entry) = entry else {
+            // A hole has no block to change in place, so it gets one even if blocks are short.
             let to = self.take_data(piece.block)?.ok_or(ExtentError::NoSpace)?;
             self.fill_new(to, None, piece)?;
             self.name(&word, Some(Entry::data(to)));
@@ -175,6 +179,7 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
         let Some(root_at) = self.extent.checksum_root_at() else { return Ok(self.batch.alloc()) };
         let savepoint = self.batch.savepoint();
         let Some(to) = self.batch.alloc() else { return Ok(None) };
+        // A block without space for its checksum's slot must not be used.
         match self.extent.slot_for_write(self.batch, root_at, to) {
             Ok(_) => Ok(Some(to)),
             Err(ExtentError::NoSpace) => {
@@ -228,6 +233,7 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
     /// Plans to remap the entry of `target` to `to`.
     fn remap(&mut self, target: Target<'_>, to: BlockNo) {
         self.name(target.entry, Some(Entry::data(to)));
+        // A block that read as zeroes stays, and only loses the flag.
         if to != target.block {
             self.batch.free(target.block);
         }
@@ -262,6 +268,7 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
         let Some(root_at) = extent.checksum_root_at() else { return Ok(()) };
         let crc = extent.checksum_over(around, piece)?;
         let at = extent.slot_for_write(self.batch, root_at, to)?;
+        // Undo leaves no entry of a meaningless block, so nothing reads its old slot.
         if slot == SlotUse::Meaningless || planted(Bug::ChecksumNotLogged) {
             self.batch.fill_word(at, checksum::encode(crc));
         } else {

@@ -42,7 +42,9 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
         self.found = Vec::with_capacity(usize::try_from(blocks).expect("at most 64"));
         let pieces = writes.flat_map(|(at, data)| pieces(at, data));
         let mut last = None;
+        // A block beyond the end would only be refused.
         for piece in pieces.filter(|piece| piece.block.0 < end) {
+            // An invalid map is reported by the plan.
             if let Ok(MapSlot::At(at)) = extent.look_up(piece.block) {
                 // Entries of adjacent blocks share a line.
                 let line = at.0 / LINE as u64;

@@ -44,12 +44,14 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
         block: LogicalBlock,
         end: u64,
     ) -> Result<(), ExtentError> {
+        // In a full pool a run would take the blocks that other holes need.
         let is_full = self.in_place_only || self.constraints.pool_was_full;
         let is_leaf =
             !is_full && block.0.is_multiple_of(LEAF_BLOCKS) && block.0 + LEAF_BLOCKS <= end;
         if !is_leaf || self.extent.checksum_root_at().is_some() || !self.is_hole(block)? {
             return Ok(());
         }
+        // Without a free run the blocks are taken one by one.
         self.run = self.batch.alloc_run(LEAF_BLOCKS).map(|run| LeafRun { first: block, run });
         Ok(())
     }

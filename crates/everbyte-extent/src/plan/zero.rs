@@ -36,6 +36,7 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
         while block < to {
             self.take_leaf_run(block, to.0)?;
             let at = self.extent.entry_for_write(self.batch, block)?;
+            // A mapped block keeps its contents, or is reserved already.
             if self.extent.entries().load(at)?.is_none() {
                 self.zero_block(block, true)?;
             }
@@ -68,6 +69,7 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
         while at < to {
             let block = at.block();
             let end = LogicalBlock(block.0 + 1).offset().min(to);
+            // Behind the end of the extent the last block has no bytes to keep.
             let is_whole =
                 at.in_block() == 0 && (end.in_block() == 0 || end.0 >= self.extent.size_bytes());
             if reserve {
@@ -77,6 +79,8 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
                 self.zero_block(block, reserve)?;
             } else if reserve || self.extent.has_data(block)? {
                 let len = usize::try_from(end.0 - at.0).expect("at most a block");
+                // A partial edge keeps the other bytes of its block. A hole reads as zeroes
+                // already.
                 self.write_pieces(at, &ZEROES[..len])?;
             }
             at = end;
@@ -120,12 +124,15 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
     /// Plans to unlink the leaf of a radix map from `first` on, and everything below it.
     pub(crate) fn unlink_leaf(&mut self, first: LogicalBlock) -> Result<(), ExtentError> {
         let extent = self.extent;
+        // No other thread may attach a node below the link in between.
         self.batch.hold(extent.structure());
         if first.0 == 0 {
             self.zero_first_entries()?;
         }
         let found = map::find_leaf_link(&extent.entries(), extent.root_at(), first.0)?;
         let Some((link, leaf)) = found else { return Ok(()) };
+        // The caller holds the locks of all blocks of the leaf, so no thread uses a remembered
+        // entry of it.
         if !planted(Bug::UnlinkedLeafKnown) {
             extent.leaves.forget(first);
         }
@@ -136,12 +143,14 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
         }
         blocks.push((leaf, link));
         blocks.sort_unstable();
+        // A second free of a block would give it two owners.
         if let Some([_, (block, at)]) = blocks.array_windows().find(|[(a, _), (b, _)]| a == b) {
             let what = format!("{block} is named a second time");
             return Err(Corrupt::new("map entry", *at, what).into());
         }
         self.batch.free_all(blocks.iter().map(|(block, _)| *block).filter(|block| *block != leaf));
         self.batch.free(leaf);
+        // One word unlinks the whole leaf, so no crash leaves a part of it.
         self.batch.change_word(link, 0);
         Ok(())
     }
