@@ -45,11 +45,13 @@ impl ChangeError for AsOneError {
 
 impl<M: Medium> AtomicWrites for BlockVolume<M> {
     fn write_atomic(&self, requests: &[WriteRequest<'_>]) -> Result<(), AtomicWriteError> {
+        // Before anything is written: one impossible request refuses all.
         for request in requests {
             self.check_write(named(request))?;
         }
         match requests {
             [] => Ok(()),
+            // A write within one block is atomic without a shared plan.
             [one] if range_of(one).count <= 1 => Ok(self.write(one.offset, one.data, one.fua)?),
             _ if disjoint_prefix(requests) == requests.len() => self.write_as_one(requests),
             _ => self.write_as_group(requests),
@@ -65,12 +67,14 @@ impl<M: Medium> BlockVolume<M> {
         }
         let epoch = {
             let _op = self.volume().begin_op();
+            // All in one call: with a second call two threads could wait for each other.
             let _blocks = self.extent().locks().write(requests.iter().map(range_of));
             let changed = self
                 .volume()
                 .change(|batch, constraints| self.plan_all(batch, constraints, requests));
             changed.map_err(|error| self.atomic_error(error, requests))?
         };
+        // Without the locks, so that other writers of these blocks do not wait for the checkpoint.
         if requests.iter().any(|request| request.fua == Fua::Yes) {
             let done = self.volume().complete(epoch);
             done.map_err(|error| span(requests).failed(self.volume(), error))?;
@@ -89,6 +93,7 @@ impl<M: Medium> BlockVolume<M> {
         let mut planner = Planner::new(self.extent(), batch, constraints);
         planner.prefetch(requests.iter().map(|r| (DeviceOffset(r.offset), r.data)));
         let planned = self.plan_each_of(&mut planner, requests);
+        // Replacements may have taken blocks that holes of later requests need.
         if constraints.pool_was_full && planned.as_ref().is_err_and(ChangeError::is_no_space) {
             planner.replan_in_place(empty);
             return self.plan_each_of(&mut planner, requests);
@@ -103,6 +108,7 @@ impl<M: Medium> BlockVolume<M> {
         requests: &[WriteRequest<'d>],
     ) -> Result<(), AsOneError> {
         for request in requests {
+            // Under the locks: a resize may have come since the first check.
             self.check_write(named(request)).map_err(AsOneError::Refused)?;
             let planned = planner.write(DeviceOffset(request.offset), request.data);
             planned.map_err(|error| AsOneError::Request(named(request), error))?;
@@ -129,6 +135,7 @@ impl<M: Medium> BlockVolume<M> {
         let Err(error) = requests.iter().try_for_each(|r| group.write(r.offset, r.data)) else {
             return Ok(group.commit().map_err(failed)?);
         };
+        // Without the roll-back, the next checkpoint would make a part of the group durable.
         group.roll_back().map_err(|error| all.media(&error))?;
         Err(match error {
             GroupWriteError::Device(error) => error.into(),

@@ -102,12 +102,15 @@ impl<M: Medium> BlockVolume<M> {
         self.check_write(request)?;
         let mut epoch = 0;
         for part in leaf_parts(DeviceOffset(offset), len) {
+            // For each part anew, so that a group need not wait for the whole range.
             let _op = self.volume().begin_op();
             let _blocks = self.extent().locks().write([part.blocks()]);
             let after_part = |error| request.after_part(part.offset().0 - offset, error);
+            // Under the locks: a resize may have come between two parts.
             self.check_write(request).map_err(after_part)?;
             let zeroed = self.extent().zero(part, hole == Hole::Forbidden);
             let zeroed = zeroed.map_err(|error| request.failed(self.volume(), error));
+            // Epochs only ascend, so the last one covers all parts.
             epoch = zeroed.map_err(after_part)?;
         }
         if fua == Fua::Yes {

@@ -23,6 +23,7 @@ impl RequestRange {
         if let ExtentError::Corrupt(damage)
         | ExtentError::BlockReadError(BlockReadError::Map(damage)) = &error
         {
+            // A write by a damaged map could reach the blocks of another volume.
             volume.fail(damage);
         }
         match error {

@@ -55,7 +55,9 @@ impl<M: Medium> BlockGroup<'_, M> {
         let volume = self.volume;
         let request = WriteRequest { offset, data, fua: Fua::No };
         volume.check_write(named(&request))?;
+        // The group excludes other writers, but a reader must not see half a block.
         let _blocks = volume.extent().locks().write([range_of(&request)]);
+        // No checkpoint can come within the group, so none can free deferred blocks.
         let mut constraints = PlanConstraints { pool_was_full: true, ..PlanConstraints::default() };
         loop {
             let mut outcome = Ok(());
@@ -74,6 +76,7 @@ impl<M: Medium> BlockGroup<'_, M> {
                 }
                 (Ok(_), Err(error)) => return Err(error.into()),
                 (Ok(BatchOutcome::Done(_)), Ok(())) => return Ok(()),
+                // A plan that replaces all blocks takes the least log. It is tried once.
                 (Ok(_), Ok(())) if !constraints.log_is_short => constraints.log_is_short = true,
                 (Ok(_), Ok(())) => {
                     return Err(GroupError::TooLarge { what: "the log has no room left" }.into());
@@ -95,7 +98,9 @@ impl<M: Medium> BlockGroup<'_, M> {
     /// # Errors
     /// The log cannot be read back; the volume must be closed then, and recovery undoes the group.
     pub fn roll_back(self) -> Result<(), GroupError> {
+        // A reader without locks detects the undone stores by the sequences of these locks.
         let _blocks = self.volume.extent().locks().write_all();
+        // Undo removes the leaves that the group has attached.
         if !planted(Bug::UnlinkedLeafKnown) {
             self.volume.extent().forget_leaves();
         }

@@ -50,14 +50,18 @@ impl<M: Medium> BlockVolume<M> {
             let sent = self.send_chunk(range, prefix, socket);
             let rest = match sent {
                 Ok(rest) => rest,
+                // The header has promised the bytes, so only the end of the connection can report
+                // the error.
                 Err(SendError::Device(error)) if chunk_at > 0 => {
                     return Err(SendError::Socket(std::io::Error::other(error)));
                 }
                 Err(error) => return Err(error),
             };
+            // The blocks are unlocked by now: a full socket must not stop their writers.
             send_all(socket, &rest)?;
             prefix = &[];
         }
+        // Without bytes there is no chunk to carry the prefix.
         if len == 0 {
             send_all(socket, prefix)?;
         }
@@ -106,6 +110,7 @@ impl<M: Medium> BlockVolume<M> {
     ) -> Result<Vec<u8>, SendError> {
         let request = request_of(range);
         let _blocks = self.extent().locks().read(range.blocks());
+        // Under the locks: a resize or a deletion takes all of them.
         self.check_range(request)?;
         let pieces = self.checked_pieces(request, range, prefix)?;
         let mut sent = match self.medium().send(socket, &pieces) {
@@ -116,6 +121,7 @@ impl<M: Medium> BlockVolume<M> {
                 return Err(error.into());
             }
         };
+        // Copied under the locks, so a block sent in two pieces is still of one moment.
         let mut rest = Vec::new();
         for piece in &pieces {
             let skip = sent.min(piece.len());
@@ -162,6 +168,7 @@ impl<M: Medium> BlockVolume<M> {
                 Stored::Zero => (false, true),
                 Stored::Data(_) => (false, false),
             };
+            // The contract requires at least one extent.
             let full = extents.len() >= extents_max.max(1);
             match extents.last_mut() {
                 Some(last) if (last.hole, last.zero) == (hole, zero) => last.len += to - at,
@@ -176,6 +183,7 @@ impl<M: Medium> BlockVolume<M> {
 
 impl<M: Medium> DirectAccess for BlockVolume<M> {
     fn map_range(&self, offset: u64, len: usize) -> Option<MappedBytes> {
+        // An error counts as no mapping: a read of the range reports it.
         let at = self.extent().place_of(DeviceOffset(offset), len).ok().flatten()?;
         let address = self.medium().lend(at, len as u64)?;
         Some(MappedBytes { address, place: at.0, len })

@@ -20,17 +20,20 @@ impl<M: Medium> BlockVolume<M> {
         self.pool().check_volume_size(size_bytes)?;
         self.check_writable()?;
         let _op = self.volume().begin_op();
+        // All locks: no request may see the old size with the new map, or the reverse.
         let _blocks = self.extent().locks().write_all();
         let old = self.size_bytes();
         if size_bytes == old {
             return Ok(());
         }
+        // Before the growth: leftovers beyond the old end would become visible.
         if size_bytes > old {
             self.trim_tail()?;
         }
         let epoch = self.change_size(size_bytes)?;
         self.extent().set_size_bytes(size_bytes);
         self.volume().complete(epoch)?;
+        // After the new size is durable: a crash before would leave the old size without its bytes.
         if size_bytes < old {
             self.trim_tail()?;
         }

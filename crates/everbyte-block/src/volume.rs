@@ -155,11 +155,14 @@ impl<M: Medium> BlockVolume<M> {
         };
         let read_only = AtomicBool::new(volume.read_only_reason().is_some());
         let extent = Extent::new(Arc::clone(volume), &settings);
+        // A deletion then waits for the holders of these locks.
         handle.set_users(Arc::new(extent.locks().clone()));
         let block_volume = Self { pool: Arc::clone(pool), extent, _handle: handle, read_only };
         {
+            // A crash may have come between a shrink of the size and the unmapping.
             let _op = block_volume.volume().begin_op();
             match block_volume.trim_tail() {
+                // The volume still opens for reading.
                 Err(PoolError::Corrupt(damage)) => block_volume.volume().fail(&damage),
                 trimmed => trimmed?,
             }

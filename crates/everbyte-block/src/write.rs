@@ -85,6 +85,7 @@ impl<M: Medium> BlockVolume<M> {
         self.extent().prefetch_entry(range.first);
         let _op = self.volume().begin_op();
         let _block = self.extent().locks().write_one(range.first);
+        // Under the lock: a resize or a deletion takes all block locks.
         self.check_write(named(request))?;
         let written = self.extent().try_fast_path(DeviceOffset(request.offset), request.data);
         written.map_err(|error| named(request).failed(self.volume(), error))
@@ -94,12 +95,14 @@ impl<M: Medium> BlockVolume<M> {
     fn write_all(&self, requests: &[WriteRequest<'_>], outcomes: &mut [Outcome]) {
         let mut durable_epoch = 0;
         let mut first = 0;
+        // Requests with a shared block take effect in order, so a run ends before such a request.
         while first < requests.len() {
             let run = first..first + disjoint_prefix(&requests[first..]);
             first = run.end;
             let epoch = self.write_run(&requests[run.clone()], &mut outcomes[run]);
             durable_epoch = durable_epoch.max(epoch);
         }
+        // One checkpoint serves all runs: the last epoch covers the earlier ones.
         if durable_epoch > 0
             && let Err(error) = self.volume().complete(durable_epoch)
         {
@@ -175,6 +178,7 @@ impl<M: Medium> BlockVolume<M> {
         self.extent().prefetch_entry(range_of(request).first);
         let _op = self.volume().begin_op();
         let _block = self.extent().locks().write_one(range_of(request).first);
+        // Under the lock: a resize or a deletion takes all block locks.
         self.check_write(named(request))?;
         let written = self.extent().write_durably(DeviceOffset(request.offset), request.data);
         written.map_err(|error| named(request).failed(self.volume(), error))
@@ -201,6 +205,7 @@ impl<M: Medium> BlockVolume<M> {
             self.volume().change(|batch, constraints| self.plan_writes(batch, constraints, writes));
         match written {
             Ok(epoch) => epoch,
+            // Even an empty lane has no room for a plan that replaces every block.
             Err(ExtentError::TooLarge) => self.write_parts(writes),
             Err(error) => {
                 for PendingWrite { request, outcome } in writes {
@@ -239,12 +244,14 @@ impl<M: Medium> BlockVolume<M> {
     ) -> Result<bool, ExtentError> {
         let (mut any_planned, mut lacks_space) = (false, false);
         for PendingWrite { request, outcome } in writes {
+            // Under the locks: the volume may have shrunk since the caller's check.
             **outcome = self.check_write(named(request));
             if outcome.is_err() {
                 continue;
             }
             match planner.write(DeviceOffset(request.offset), request.data) {
                 Ok(()) => any_planned = true,
+                // A checkpoint may free blocks. All requests are then planned again.
                 Err(ExtentError::NoSpace) if !constraints.pool_was_full => {
                     return Err(ExtentError::NoSpace);
                 }
@@ -273,6 +280,8 @@ impl<M: Medium> BlockVolume<M> {
                 let offset = piece.block.offset().plus(piece.start as u64).0;
                 let request = WriteRequest { offset, data: piece.data, fua: request.fua };
                 epoch = self.write_locked(&mut [PendingWrite { request, outcome }]);
+                // The later parts stay unwritten, so the error states the length of the written
+                // prefix.
                 if let Err(error) = &**outcome {
                     **outcome = Err(whole.after_part(offset - whole.offset, error.clone()));
                     break;
@@ -300,6 +309,7 @@ pub(crate) fn disjoint_prefix(requests: &[WriteRequest<'_>]) -> usize {
             continue;
         }
         let place = ranges.partition_point(|earlier| earlier.first < range.first);
+        // The ranges are disjoint and ascend, so only the two neighbours can overlap.
         let before = place.checked_sub(1).and_then(|place| ranges.get(place));
         if before.into_iter().chain(ranges.get(place)).any(|near| near.overlaps(&range)) {
             return count;
