@@ -108,12 +108,14 @@ impl DelayDevice {
     #[allow(clippy::cast_precision_loss, reason = "a model of time")]
     fn cost(&self, step: &StepCosts, at: u64, offset: u64, len: u64) -> Duration {
         let transfer = Duration::from_secs_f64(len as f64 / step.bytes_per_s.max(1) as f64);
+        // A request that continues the previous one needs no jump.
         if at == offset {
             return transfer;
         }
         let size_bytes = self.device.geometry().size_bytes.max(1);
         let distance = (at.abs_diff(offset) as f64 / size_bytes as f64).clamp(0.0, 1.0);
         let range = step.jump_max.saturating_sub(step.jump_min);
+        // An arm accelerates over half of its way, so the time grows with the root of the distance.
         step.jump_min + range.mul_f64(distance.sqrt()) + transfer
     }
 
@@ -124,6 +126,7 @@ impl DelayDevice {
         len: u64,
         request: impl FnOnce() -> T,
     ) -> T {
+        // Held during the wait: a disk has one head, so its requests follow each other.
         let mut head = self.head.lock();
         let cost = self.cost(step, head.at, offset, len);
         head.at = offset.saturating_add(len);
@@ -154,6 +157,7 @@ impl crate::decorator::Decorator for DelayDevice {
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
+        // After the request under way, as on a disk.
         let _head = self.head.lock();
         self.device.flush()
     }

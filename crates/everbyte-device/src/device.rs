@@ -180,6 +180,7 @@ pub trait BlockDevice: Send + Sync {
 /// `OutOfRange`.
 #[inline]
 pub fn check_range(offset: u64, len: u64, size_bytes: u64) -> Result<(), DeviceError> {
+    // The range comes from a client, so its end may overflow.
     match offset.checked_add(len) {
         Some(end) if end <= size_bytes => Ok(()),
         _ => Err(DeviceError::OutOfRange { offset, len, size_bytes }),

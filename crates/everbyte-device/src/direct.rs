@@ -56,6 +56,7 @@ fn pieces(offset: u64, len: u64) -> impl Iterator<Item = Piece> {
             return None;
         }
         let blocks_at = at - at % ALIGN;
+        // Pieces end at blocks, so only the first and the last one can need old bytes.
         let stop = end.min(blocks_at + PIECE_LEN);
         let short = |len: u64| usize::try_from(len).unwrap_or(0);
         let piece = Piece {
@@ -83,7 +84,9 @@ impl Direct {
         let path = format!("/proc/self/fd/{}", other.as_raw_fd());
         let file =
             OpenOptions::new().read(true).write(is_writable).custom_flags(flags).open(path)?;
+        // A partial block at the end cannot be read directly. The page cache serves it.
         let direct = Self { file, end: size_bytes - size_bytes % ALIGN };
+        // Some file systems accept the flag, and refuse the requests.
         if direct.end > 0 {
             direct.read(0, &mut [0])?;
         }
@@ -118,10 +121,12 @@ impl Direct {
             let blocks = buffer.slice();
             let from = usize::try_from(piece.at - piece.blocks_at).unwrap_or(0);
             let to = from + piece.len;
+            // Only whole blocks can be written, so the bytes around the piece come from the file.
             if from > 0 {
                 self.file.read_exact_at(&mut blocks[..ALIGN_LEN], piece.blocks_at)?;
             }
             let last = blocks.len() - ALIGN_LEN;
+            // If the piece lies in one block, the read for its start has brought the end as well.
             if to < blocks.len() && (last > 0 || from == 0) {
                 let last_at = piece.blocks_at + last as u64;
                 self.file.read_exact_at(&mut blocks[last..], last_at)?;

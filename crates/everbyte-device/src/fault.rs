@@ -101,6 +101,7 @@ impl FaultDevice {
             }
             plan.hanging -= 1;
         }
+        // Each request counts, also if it fails for its kind.
         let is_due = plan.countdown == Some(0);
         plan.countdown = plan.countdown.and_then(|left| left.checked_sub(1));
         if is_due || kind(plan.faults) {

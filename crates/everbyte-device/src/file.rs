@@ -136,6 +136,7 @@ impl FileDevice {
         let failed = |error| FileDeviceError::Io { path: path.clone(), error };
         let metadata = file.metadata().map_err(failed)?;
         let identity = BackingIdentity::of(&file).map_err(failed)?;
+        // The metadata of a block device has no size.
         let size_bytes = file.seek(SeekFrom::End(0)).map_err(failed)?;
         let is_block = metadata.file_type().is_block_device();
         let serial = if is_block {
@@ -159,6 +160,7 @@ impl FileDevice {
         if options.direct {
             match Direct::open(&device.file, size_bytes, device.protection.is_none()) {
                 Ok(direct) => device.direct = Some(direct),
+                // A refusal costs only speed: the page cache serves all requests.
                 Err(error) => device.why_buffered = Some(error.to_string()),
             }
         }
@@ -179,6 +181,7 @@ impl FileDevice {
 
     /// Checks the range of a change, and that the device is not write-protected.
     fn check_write(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        // First: a range outside is refused as such, also by a read-only device.
         check_range(offset, len, self.size_bytes)?;
         match &self.protection {
             None => Ok(()),
@@ -220,6 +223,7 @@ impl FileDevice {
 
     fn failed(&self, offset: u64, len: u64, error: &io::Error) -> DeviceError {
         let path = self.path.display();
+        // A full file system is not damage. The write may succeed later.
         if error.kind() == io::ErrorKind::StorageFull {
             let reason = format!("the file system of {path} is full");
             return DeviceError::NoSpace { offset, len, reason };
@@ -278,6 +282,7 @@ impl FileDevice {
         let first = offset.next_multiple_of(align).min(end);
         let last = (end - end % align).max(first);
         if first < last && !self.zero_blocks(first, last, hole, fast)? {
+            // No byte has changed yet, as the contract demands of this error.
             if fast {
                 return Err(Errno::OPNOTSUPP.into());
             }
@@ -301,6 +306,7 @@ impl FileDevice {
         for &way in ways {
             match fallocate(&self.file, way, first, last - first) {
                 Ok(()) => return Ok(true),
+                // The file system or the device has no such call. The next way may exist.
                 Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -313,6 +319,7 @@ impl FileDevice {
         let end = offset + len;
         let mut extents = Vec::new();
         let mut at = offset;
+        // The contract requires at least one extent.
         while at < end && extents.len() < extents_max.max(1) {
             let (next, hole) = match self.seek(SeekTo::Data(at)) {
                 // A hole up to the end of the file. If the file became shorter, bytes beyond are lost, and a
@@ -346,6 +353,7 @@ fn open_alone(
     protection: Option<String>,
 ) -> Result<(File, Option<String>), FileDeviceError> {
     let failed = |error| FileDeviceError::Io { path: path.to_owned(), error };
+    // `PATH` calls no driver, so an unsuitable device is refused without an effect on it.
     let found = open_real(path, OFlags::PATH).map_err(failed)?.metadata().map_err(failed)?;
     let kind = found.file_type();
     if !kind.is_file() && !kind.is_block_device() {
@@ -360,9 +368,11 @@ fn open_alone(
     };
     let metadata = file.metadata().map_err(failed)?;
     let identity = |metadata: &Metadata| (metadata.dev(), metadata.ino(), metadata.file_type());
+    // The path may have got another file between the two opens.
     if identity(&metadata) != identity(&found) {
         return Err(failed(io::Error::other("another process replaced it")));
     }
+    // The flag served only the open: a path that became a pipe must not block it.
     fcntl_getfl(&file)
         .and_then(|flags| fcntl_setfl(&file, flags - OFlags::NONBLOCK))
         .map_err(|error| failed(error.into()))?;
@@ -395,11 +405,13 @@ fn open_found(
         return read_only(reason);
     }
     match open_real(path, flags | OFlags::RDWR) {
+        // A sealed file can be opened for writing. Only the writes fail.
         Ok(file) if is_sealed(&file) => read_only("the file is sealed against writes".to_owned()),
         Ok(file) => Ok((file, None)),
         Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
             read_only("the device or its file system is read-only".to_owned())
         }
+        // A missing permission is another error number, and no protection.
         Err(error) if !is_block && error.raw_os_error() == Some(Errno::PERM.raw_os_error()) => {
             read_only("the file is immutable or append-only".to_owned())
         }
@@ -411,6 +423,7 @@ fn open_found(
 fn open_real(path: &Path, flags: OFlags) -> io::Result<File> {
     let flags = flags | OFlags::CLOEXEC;
     match open_unmagical(path, flags, Mode::empty()) {
+        // Older kernels lack the call. Their paths are opened without the check.
         Err(error) if error.raw_os_error() == Some(Errno::NOSYS.raw_os_error()) => {
             Ok(openat(CWD, path, flags, Mode::empty())?.into())
         }
@@ -450,6 +463,7 @@ impl BlockDevice for FileDevice {
 
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
         check_range(offset, out.len() as u64, self.size_bytes)?;
+        // The system's writes are not atomic, so readers and writers exclude each other.
         let _shared = self.order.read();
         let len = out.len() as u64;
         self.read_bytes(offset, out).map_err(|error| self.failed(offset, len, &error))
@@ -458,7 +472,9 @@ impl BlockDevice for FileDevice {
     fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {
         let len = data.len() as u64;
         self.check_write(offset, len)?;
+        // Before the write: a flush that fails from here on may have lost its bytes.
         let failures = self.syncs.failures();
+        // Unlocked before the flush: readers must not wait for the disk.
         let written = {
             let _alone = self.order.write();
             self.write_bytes(offset, data)
@@ -498,6 +514,7 @@ impl BlockDevice for FileDevice {
         if len == 0 {
             return Ok(());
         }
+        // Before the zeroing, as for a write.
         let failures = self.syncs.failures();
         let zeroed = {
             let _alone = self.order.write();

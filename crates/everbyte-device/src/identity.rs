@@ -48,6 +48,7 @@ impl FileIdentity {
     fn of(file: &File) -> io::Result<Self> {
         let metadata = file.metadata()?;
         let times = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::BTIME);
+        // A file system without birth times clears the bit.
         let born_ns = times.ok().filter(|stat| stat.stx_mask & StatxFlags::BTIME.bits() != 0);
         let born_ns = born_ns.and_then(|stat| {
             let seconds = u64::try_from(stat.stx_btime.tv_sec).ok()?;
@@ -62,6 +63,7 @@ impl FileIdentity {
     }
 
     fn compare(&self, other: &Self) -> IdentityMatch {
+        // Many file systems have no identifier. They all report 0.
         let is_same_id = self.file_system != 0 && self.file_system == other.file_system;
         let is_same_system = is_same_id || self.device == other.device;
         match (self.born_ns, other.born_ns) {
@@ -146,10 +148,12 @@ impl BackingIdentity {
     /// number.
     fn of_folder(folder: &Path) -> Option<Self> {
         if let Some(path) = word(&folder.join("loop/backing_file")) {
+            // The file may be deleted, or hidden from this process.
             let file = FileIdentity::of(&to_look_at(Path::new(&path)).ok()?).ok()?;
             return Some(Self::Loop { file, offset_bytes: number(&folder.join("loop/offset")) });
         }
         let is_partition = folder.join("partition").exists();
+        // A partition has no permanent name of its own.
         let disk = if is_partition { folder.parent()? } else { folder };
         let mut names = NAMES_OF_DISKS.iter();
         let hardware = names.find_map(|name| {
@@ -174,6 +178,7 @@ impl BackingIdentity {
                 Self::Number { device, boot, sequence },
                 Self::Number { device: other, boot: other_boot, sequence: other_sequence },
             ) if device == other => match boot == other_boot && *sequence != 0 {
+                // Sequence numbers count from the system's start, so they compare only within one.
                 true if sequence == other_sequence => IdentityMatch::Same,
                 true => IdentityMatch::Different,
                 false => IdentityMatch::Plausible,
@@ -195,6 +200,7 @@ impl BackingIdentity {
                 Self::Disk { hardware, partition_start: start },
                 Self::Disk { hardware: other, partition_start: other_start },
             ) => {
+                // A whole disk shares its bytes with each partition.
                 hardware == other
                     && (start.is_none() || other_start.is_none() || start == other_start)
             }
@@ -220,6 +226,7 @@ pub fn stable_path(path: &Path) -> io::Result<PathBuf> {
 /// The path to keep for the block device `real`, named `given` by the caller: a link in one of
 /// `folders`, by preference, or `real`.
 fn stable_link(given: &Path, real: PathBuf, folders: &[&Path]) -> PathBuf {
+    // A link chosen by the caller stays: each of the folders has permanent names.
     if folders.iter().any(|folder| given.parent() == Some(*folder)) {
         return given.to_owned();
     }
@@ -230,6 +237,7 @@ fn stable_link(given: &Path, real: PathBuf, folders: &[&Path]) -> PathBuf {
 fn link_to(real: &Path, folder: &Path) -> Option<PathBuf> {
     let mut links: Vec<PathBuf> =
         fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    // In a fixed order, so that each start of the system chooses the same link.
     links.sort();
     links.into_iter().find(|link| link.canonicalize().is_ok_and(|found| found == real))
 }

@@ -143,6 +143,7 @@ impl Contents {
 
     /// The first run of one kind in `offset .. end`, as (its end, hole, zero).
     fn run(&self, offset: u64, end: u64) -> (u64, bool, bool) {
+        // The block after the last one of 2^64 bytes begins beyond the largest number.
         let start_of = |block: u64| block.saturating_mul(BLOCK_U64);
         let first = offset / BLOCK_U64;
         let mut allocated = self.blocks.range(first..);
@@ -245,6 +246,7 @@ impl BlockDevice for MemoryDevice {
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
+        // The device is volatile: no flush saves its bytes from a crash.
         Ok(())
     }
 

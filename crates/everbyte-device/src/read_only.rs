@@ -23,6 +23,7 @@ impl ReadOnlyDevice {
     }
 
     fn refuse(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        // First: the contract has its own error for a range outside.
         crate::device::check_range(offset, len, self.device.geometry().size_bytes)?;
         Err(DeviceError::ReadOnly { reason: self.reason.clone() })
     }

@@ -190,6 +190,7 @@ impl Recorder {
     fn end(&mut self) -> RecordSummary {
         // After a panic the count of written requests is unknown.
         let nothing = RecordSummary { requests: 0, is_complete: false };
+        // From here on requests note nothing. `is_finished` stops those that have passed the check.
         self.shared.is_on.store(false, Ordering::Relaxed);
         self.shared.waiting.lock().is_finished = true;
         let Some(writer) = self.writer.take() else { return nothing };
@@ -217,6 +218,7 @@ impl Writer {
         let written = self.write_all();
         let is_complete = written.is_ok();
         if let Err(error) = written {
+            // Without a reader, further notes would only fill the memory.
             self.shared.is_on.store(false, Ordering::Relaxed);
             self.shared.waiting.lock().notes = Vec::new();
             on_error(error);
@@ -231,7 +233,9 @@ impl Writer {
             std::thread::park_timeout(PAUSE);
             let (is_behind, is_finished) = {
                 let mut waiting = self.shared.waiting.lock();
+                // Swapped under the lock and written without it: no request waits for the log.
                 std::mem::swap(&mut waiting.notes, &mut notes);
+                // Names are only added, so a longer list is a newer one.
                 if waiting.names.len() > self.names.len() {
                     self.names.clone_from(&waiting.names);
                 }
@@ -241,11 +245,13 @@ impl Writer {
                 self.log.write(&self.names[number], &request)?;
                 self.written += 1;
             }
+            // After the notes that were taken with the flags: the log ends without a gap.
             if is_behind || is_finished {
                 self.log.finish()?;
                 let after = self.shared.started.elapsed().as_millis();
                 return if is_behind { Err(RecordError::Behind { after }) } else { Ok(()) };
             }
+            // Bounds the loss of a killed process.
             if flushed.elapsed() > FLUSH_INTERVAL {
                 self.log.flush()?;
                 flushed = Instant::now();
@@ -257,6 +263,7 @@ impl Writer {
 impl Shared {
     /// Notes answered requests.
     fn note(&self, number: usize, requests: impl Iterator<Item = (RecordedOp, u64, u64)>) {
+        // Most devices run on after a recording, so this check takes no lock.
         if !self.is_on.load(Ordering::Relaxed) {
             return;
         }
@@ -270,6 +277,7 @@ impl Shared {
             if waiting.is_finished || waiting.is_behind {
                 return;
             }
+            // A dropped note would leave a gap, so the recording ends instead.
             if waiting.notes.len() >= waiting.notes_max {
                 waiting.is_behind = true;
                 self.is_on.store(false, Ordering::Relaxed);

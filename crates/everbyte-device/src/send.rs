@@ -59,6 +59,7 @@ fn read_and_send(
     };
     // The prefix is in this part: it cannot be read again.
     let mut part = message[sent..part_end(sent.max(prefix.len()))].to_vec();
+    // Before the wait: a stalled peer may take nothing for hours.
     drop(message);
     loop {
         crate::socket::send_all(socket, &part)?;
@@ -67,6 +68,7 @@ fn read_and_send(
             return Ok(());
         }
         part.resize(part_end(sent) - sent, 0);
+        // Bytes have gone out, so only the end of the connection can report the error.
         read(device_offset(sent), &mut part)
             .map_err(|error| SendError::Socket(io::Error::other(error)))?;
     }

@@ -42,6 +42,7 @@ pub(crate) fn send_until_stall(socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Resu
             Ok(more) => sent += more,
             Err(rustix::io::Errno::INTR) => {}
             Err(rustix::io::Errno::AGAIN) => {
+                // The time that a peer at the lowest accepted rate takes for these bytes.
                 let due = Duration::from_millis(sent as u64 * 1000 / SLOW_BYTES_PER_S);
                 if since.elapsed() > STALL + due {
                     break;

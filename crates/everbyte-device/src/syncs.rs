@@ -35,16 +35,20 @@ impl Syncs {
         failures: u64,
         sync: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<()> {
+        // Before the lock: a flush that begins after this line covers the request.
         let place = self.asked.fetch_add(1, Ordering::AcqRel);
         let mut served = self.served.lock();
+        // The system reports a lost write to one flush only, so a second flush would claim success.
         if self.failures() != failures {
             return Err(io::Error::other(
                 "another flush failed meanwhile, which may have lost what was written",
             ));
         }
         if place >= *served {
+            // Before the flush: it covers the requests counted so far, and no later one.
             let asked = self.asked.load(Ordering::Acquire);
             if let Err(error) = sync() {
+                // The requests in wait for the lock may have lost their writes as well.
                 self.failures.fetch_add(1, Ordering::AcqRel);
                 return Err(error);
             }

@@ -101,6 +101,7 @@ impl Unflushed {
     /// Returns true if the device may lose any byte of the `len` bytes at `offset`.
     #[must_use]
     pub fn touches(&self, offset: u64, len: u64) -> bool {
+        // The pieces are disjoint, so of those before the end only the last can reach the range.
         let before = self.pieces.range(..offset.saturating_add(len)).next_back();
         len > 0 && before.is_some_and(|(start, piece)| start + piece.content.len() > offset)
     }
@@ -120,6 +121,7 @@ impl Unflushed {
     /// Adds an answered write of `content` at `offset`.
     pub fn put(&mut self, offset: u64, content: Content) {
         if content.len() > 0 {
+            // Older bytes of the range are gone first, so the pieces stay disjoint.
             self.cut(offset, content.len());
             self.insert(offset, Piece { content, is_refused: false });
         }
@@ -129,6 +131,7 @@ impl Unflushed {
     pub fn cut(&mut self, offset: u64, len: u64) {
         let end = offset + len;
         while let Some((start, Piece { mut content, is_refused })) = self.last_before(end, offset) {
+            // The parts of the piece outside the range keep their bytes and their flag.
             if start + content.len() > end {
                 let rest = content.split_off(end - start);
                 self.insert(end, Piece { content: rest, is_refused });
@@ -169,6 +172,7 @@ impl Unflushed {
 
     /// The device refused to take a piece again, or took it after all.
     pub fn set_refused(&mut self, start: u64, is_refused: bool) {
+        // Removed and inserted, because the sums of the costs depend on the flag.
         if let Some(piece) = self.remove(start) {
             self.insert(start, Piece { is_refused, ..piece });
         }

@@ -36,6 +36,7 @@ fn edges(make: &dyn Fn(u64) -> Arc<dyn BlockDevice>) {
     let mut seed = 100;
     for start in EDGES {
         for len in EDGES {
+            // Away from the ends, so that each edge has neighbours on both sides.
             let offset = start + 2048;
             seed += 1;
             twin.apply(Op::Write { offset, len, seed, fua: Fua::No });
@@ -79,6 +80,7 @@ fn batches(device: &dyn BlockDevice) {
     let results = device.write_batch(&requests);
     assert_eq!(results.len(), requests.len(), "conformance, batches: results for requests");
     let mut model = vec![0; usize::try_from(SIZE).unwrap_or(0)];
+    // The request beyond the end must not affect the others.
     for (index, (result, request)) in results.iter().zip(requests).enumerate() {
         if index == 1 {
             assert!(
@@ -91,6 +93,7 @@ fn batches(device: &dyn BlockDevice) {
         let offset = usize::try_from(request.offset).unwrap_or(0);
         model[offset..offset + request.data.len()].copy_from_slice(request.data);
     }
+    // Not zero, so bytes that the read leaves out are noticed.
     let mut got = vec![0xee; model.len()];
     let read = device.read(0, &mut got);
     assert!(read.is_ok(), "conformance, batches: reading back gave {read:?}");

@@ -55,6 +55,7 @@ fn disjoint(device: &Arc<dyn BlockDevice>) {
 
 /// Waits for all threads. Panics with the first failure.
 fn join(threads: Vec<thread::ScopedJoinHandle<'_, ()>>) {
+    // All threads end before the panic, since they share the device.
     let ends: Vec<_> = threads.into_iter().map(thread::ScopedJoinHandle::join).collect();
     if let Some(panic) = ends.into_iter().find_map(Result::err) {
         std::panic::resume_unwind(panic);
@@ -125,6 +126,7 @@ fn torn(device: &dyn BlockDevice) {
         for _ in 0..TORN_WRITES {
             data.fill(rng.random());
             let offset = rng.random_range(0..TORN_BLOCKS) * BLOCK_U64;
+            // Kept until the readers are told to end: a panic here would wait for them forever.
             failed = failed.or(device.write(offset, &data, Fua::No).err());
         }
         done.store(true, Ordering::Relaxed);

@@ -13,6 +13,7 @@ pub(super) fn run(device: Arc<dyn BlockDevice>) {
     let size = device.geometry().size_bytes;
     let len = usize::try_from(size).unwrap_or(usize::MAX);
     let mut twin = Twin::new("ranges", Arc::clone(&device), 0, len);
+    // No byte is zero, so the last check notices any change by a refused request.
     twin.apply(Op::Write { offset: 0, len, seed: 1, fua: Fua::No });
     inside(&mut twin);
     for (offset, len) in [
@@ -85,6 +86,7 @@ fn outside(device: &dyn BlockDevice, offset: u64, len: u64) {
     }
     let mut buffer = vec![0xa5; usize::try_from(len).unwrap_or(OUTSIDE_BYTES)];
     refused("write", offset, len, device.write(offset, &buffer, Fua::No));
+    // The refused request stands between two others, and must affect neither.
     let good = WriteRequest { offset: 0, data: &[], fua: Fua::No };
     let bad = WriteRequest { offset, data: &buffer, fua: Fua::No };
     let [first, second, third]: [_; 3] = device

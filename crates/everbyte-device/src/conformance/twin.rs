@@ -102,11 +102,13 @@ pub(super) fn send(
     prefix: &[u8],
 ) -> Result<Vec<u8>, String> {
     let (near, mut far) = UnixStream::pair().map_err(|e| format!("no socket pair: {e}"))?;
+    // In a thread: the bytes may exceed the socket's buffer.
     let receiver = std::thread::spawn(move || {
         let mut received = Vec::new();
         far.read_to_end(&mut received).map(|_| received)
     });
     let sent = crate::send(device, (offset, len), prefix, near.as_fd());
+    // The receiver reads until this end is closed.
     drop(near);
     let received = receiver
         .join()
@@ -196,6 +198,7 @@ impl Twin {
             Op::Zeroes { offset, len, hole, fast, fua } => {
                 let at = base + offset as u64;
                 match self.device.write_zeroes(at, len as u64, hole, fast, fua) {
+                    // A refusal of fast zeroing changes nothing, so the model stays.
                     Err(DeviceError::NotFast) if fast => {}
                     result => {
                         self.expect(result);
@@ -281,6 +284,7 @@ impl Twin {
             let mut at = 0;
             while at < len {
                 let op = Op::Status { offset: at, len: len - at, extents_max };
+                // The message of a failure shows this query as well.
                 self.history.push_back(op);
                 at += self.status(at, len - at, extents_max);
                 self.history.pop_back();
