@@ -119,6 +119,7 @@ pub trait Decorator: Send + Sync {
     fn transport(&self) -> Option<&dyn Transport> {
         match Self::PASSTHROUGH {
             Passthrough::Whole => self.inner().transport(),
+            // Without a transport, a send becomes a read by this decorator.
             Passthrough::Split => None,
         }
     }

@@ -94,6 +94,7 @@ impl FaultDevice {
         let mut plan = self.plan.lock();
         plan.requests += 1;
         if kind(plan.hangs) {
+            // A test waits for this count, and then knows that the request has come so far.
             plan.hanging += 1;
             self.changed.notify_all();
             while kind(plan.hangs) {

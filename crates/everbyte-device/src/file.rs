@@ -280,6 +280,7 @@ impl FileDevice {
         let end = offset + len;
         let align = if self.is_block { ALIGN } else { 1 };
         let first = offset.next_multiple_of(align).min(end);
+        // A range within one block has no whole block.
         let last = (end - end % align).max(first);
         if first < last && !self.zero_blocks(first, last, hole, fast)? {
             // No byte has changed yet, as the contract demands of this error.
@@ -437,6 +438,7 @@ fn block_protection(found: &Metadata) -> Option<String> {
         return None;
     }
     let (major, minor) = (major(found.rdev()), minor(found.rdev()));
+    // Without this file the device counts as writable, and the open or the first write fails.
     let flag = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/ro")).ok()?;
     (flag.trim() == "1").then(|| "the block device is write-protected".to_owned())
 }
@@ -494,6 +496,7 @@ impl BlockDevice for FileDevice {
             // No byte was written.
             return Ok(());
         }
+        // Read before the wait for a flush under way: its failure may concern these writes.
         let synced = self.sync(self.syncs.failures());
         synced.map_err(|error| self.failed(0, self.size_bytes, &error))
     }
@@ -543,6 +546,7 @@ impl BlockDevice for FileDevice {
             return Err(DeviceError::OutOfRange { offset, len, size_bytes });
         }
         let _shared = self.order.read();
+        // Writers are excluded, so the extents are of one moment.
         Ok(self.extents(offset, len, extents_max))
     }
 

@@ -56,6 +56,7 @@ impl FileIdentity {
         });
         Ok(Self {
             device: metadata.dev(),
+            // 0 means no identifier, as from a file system without one.
             file_system: fstatvfs(file).map_or(0, |stat| stat.f_fsid),
             inode: metadata.ino(),
             born_ns,
@@ -135,6 +136,7 @@ impl BackingIdentity {
 
     fn of_device(device: u64) -> Self {
         let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+        // The resolved folder of a partition lies in the folder of its disk.
         let folder = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}"));
         let known = folder.ok().and_then(|folder| Self::of_folder(&folder));
         known.unwrap_or_else(|| Self::Number {

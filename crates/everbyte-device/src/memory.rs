@@ -104,6 +104,7 @@ impl Contents {
             Hole::Allowed => self.punch(offset, len),
             Hole::Forbidden => {
                 for piece in pieces(offset, len) {
+                    // The block keeps its space and loses its bytes.
                     if piece.len == BLOCK {
                         self.blocks.insert(piece.block, Block::Zero);
                     } else if let Some(Block::Data(data)) = self.blocks.get_mut(&piece.block) {

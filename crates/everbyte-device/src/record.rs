@@ -172,6 +172,7 @@ impl Recorder {
     #[must_use]
     pub fn record(&self, name: &str, device: Arc<dyn BlockDevice>) -> Arc<dyn BlockDevice> {
         let mut waiting = self.shared.waiting.lock();
+        // A device that comes back under its name continues as the same device of the log.
         let known = waiting.names.iter().position(|known| **known == *name);
         let number = known.unwrap_or_else(|| {
             waiting.names.push(name.into());
@@ -341,6 +342,7 @@ impl crate::decorator::Decorator for Recorded {
 
     fn write_batch(&self, requests: &[WriteRequest<'_>]) -> Vec<Result<(), DeviceError>> {
         let results = self.device.write_batch(requests);
+        // Failed requests are no part of the record, as in single writes.
         let answered = requests.iter().zip(&results).filter(|(_, result)| result.is_ok());
         let writes = answered.map(|(r, _)| (RecordedOp::Write, r.offset, r.data.len() as u64));
         self.shared.note(self.number, writes);

@@ -45,8 +45,10 @@ fn read_and_send(
     let mut message = vec![0; prefix.len() + len];
     message[..prefix.len()].copy_from_slice(prefix);
     read(offset, &mut message[prefix.len()..])?;
+    // A quick peer gets everything from memory, without a second read of the device.
     let mut sent = crate::socket::send_until_stall(socket, &message)?;
     let total = message.len();
+    // The limit for a stalled peer allows this much, so nothing is read again.
     if total - sent <= HELD_MAX {
         crate::socket::send_all(socket, &message[sent..])?;
         return Ok(());

@@ -37,6 +37,7 @@ pub(crate) fn send_until_stall(socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Resu
     let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(STALL.subsec_nanos()) };
     let mut sent = 0;
     while sent < bytes.len() {
+        // Without a wait in the kernel: the time of a stall is measured here.
         match send(socket, &bytes[sent..], SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(more) => sent += more,
@@ -49,6 +50,7 @@ pub(crate) fn send_until_stall(socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Resu
                 }
                 let mut polled = [PollFd::new(&socket, PollFlags::OUT)];
                 match poll(&mut polled, Some(&timeout)) {
+                    // The socket had no room for the whole timeout.
                     Ok(0) => break,
                     Ok(_) | Err(rustix::io::Errno::INTR) => {}
                     Err(error) => return Err(error.into()),

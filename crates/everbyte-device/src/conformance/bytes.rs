@@ -41,6 +41,7 @@ fn edges(make: &dyn Fn(u64) -> Arc<dyn BlockDevice>) {
             seed += 1;
             twin.apply(Op::Write { offset, len, seed, fua: Fua::No });
             twin.apply(Op::Read { offset: offset.saturating_sub(70), len: len + 140 });
+            // Over data, so that the zeroing has bytes to miss.
             twin.apply(Op::Write { offset: 0, len: size, seed: seed * 7, fua: Fua::No });
             match seed % 3 {
                 0 => twin.apply(Op::Discard { offset, len, fua: Fua::No }),

@@ -286,6 +286,7 @@ impl Twin {
                 let op = Op::Status { offset: at, len: len - at, extents_max };
                 // The message of a failure shows this query as well.
                 self.history.push_back(op);
+                // `status` fails for an answer without a byte, so this walk ends.
                 at += self.status(at, len - at, extents_max);
                 self.history.pop_back();
             }
