@@ -50,8 +50,7 @@ impl<M: Medium> BlockVolume<M> {
             let sent = self.send_chunk(range, prefix, socket);
             let rest = match sent {
                 Ok(rest) => rest,
-                // The header has promised the bytes, so only the end of the connection can report
-                // the error.
+                // Bytes have gone out, so only the end of the connection can report the error.
                 Err(SendError::Device(error)) if chunk_at > 0 => {
                     return Err(SendError::Socket(std::io::Error::other(error)));
                 }

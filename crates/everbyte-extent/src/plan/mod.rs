@@ -127,7 +127,7 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
     /// Drops the plan since `savepoint`.
     fn give_up(&mut self, savepoint: Savepoint) {
         self.batch.roll_back(savepoint);
-        // The roll-back has freed the run.
+        // After the roll-back the run is no longer part of the plan.
         self.run = None;
     }
 

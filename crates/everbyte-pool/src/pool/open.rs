@@ -160,8 +160,7 @@ fn recover_all<M: Medium>(
                 recovered.found.extend(counted);
             }
             Err(SlotError::Pool(error)) => return Err(error),
-            // The other volumes still open. The blocks of this one are unknown, so nothing is
-            // allocated.
+            // The other volumes still open. Without a saved state, the free blocks are unknown.
             Err(SlotError::Unusable(corrupt)) => {
                 summary.remarks.push(corrupt.to_string());
                 recovered.lost_headers.push(corrupt);
