@@ -6,7 +6,7 @@ use everbyte_testkit::crash_seed;
 use crate::steps::Case;
 
 /// There is time for more images of each crash point.
-fn is_night() -> bool {
+pub(crate) fn is_night() -> bool {
     std::env::var_os("EVERBYTE_CRASH_CASES").is_some()
 }
 
