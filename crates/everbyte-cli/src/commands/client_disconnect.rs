@@ -14,9 +14,9 @@ const EXAMPLES: &str = "\
 Examples:
   everbyte client disconnect /dev/shm/p 17       the client that 'everbyte client list' calls 17
 
-What the client was answered is kept; a request that was not answered may have been carried out or
-not. A client may connect again at once: to keep clients away from a cache while it is changed, pass
---force to the command that changes it.";
+Answered requests keep their effect. A request without an answer may have been carried out or not. A
+client may connect again at once. To keep clients away from a cache while it is changed, pass --force to
+the command that changes it.";
 
 /// Disconnect a client of a pool's server.
 #[derive(clap::Args)]

@@ -16,8 +16,8 @@ Examples:
   everbyte fs df /dev/shm/p/files
   everbyte fs df --json /dev/shm/p/files | jq .free_bytes
 
-FREE is what one more file can have as data. It is less than SIZE - USED would be on another file system
-if the pool itself has less space. 'df' of a mount shows the same figures.";
+FREE is the largest amount of data of one more file. If the pool has less space than the file system,
+FREE is less than SIZE - USED. 'df' of a mount shows the same figures.";
 
 /// Show size, used and free space, and inodes of a file system.
 #[derive(clap::Args)]

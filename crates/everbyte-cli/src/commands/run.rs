@@ -32,14 +32,14 @@ Examples:
   everbyte run --dram 64M -- sqlite3 :memory:
   everbyte run --dram 2G --pool /dev/shm/p --bss -- ./fortran-program
 
-What pages: everything that the program gets from malloc and its relatives, and private anonymous
-mappings of 1 MiB and more. At most --dram of it is in DRAM; the rest is in runs of a swap volume,
-which the pool's server lends when the program needs more. What does not page: stacks, global variables,
-smaller mappings, shared memory, and what a program gets from the kernel by system calls of its own.
+Memory from malloc and its relatives pages, and so do private anonymous mappings of 1 MiB and more. At
+most --dram of this memory is in DRAM. The rest is in runs of a swap volume. The pool's server lends
+these runs when the program needs more memory. Stacks, global variables, smaller mappings, shared memory
+and memory from the program's own system calls do not page.
 
 With --bss the program's global variables that begin as zeroes page, too, such as large arrays in Fortran
-or C; not those of libraries. Slots for what of them exceeds --dram are borrowed at the start. The program
-can then get nothing from brk and sbrk.
+or C. Variables of libraries do not. At the start the program borrows slots for the part of these
+variables above --dram. brk and sbrk then give no memory.
 
 Children are started the same way; each has --dram bytes of its own, and all share the volume. A child
 of fork has its parent's whole heap, in DRAM, and does not page until it executes a program; a fork for

@@ -14,21 +14,21 @@ Examples:
   everbyte sim trace.csv --costs my-disk.toml --show hits,same-memory
   blktrace -d /dev/sda -o - | blkparse -i - | everbyte sim -    a trace from standard input
   everbyte sim generate web --out web.csv && everbyte sim web.csv --threshold 256,512
-  everbyte sim info trace.csv                                   what is in a trace
+  everbyte sim info trace.csv                                   the contents of a trace
   everbyte sim plan *.csv --out plan && everbyte sim run --plan plan --shard 1/4 --out results
   everbyte sim merge results --report out.html                  see docs/sweeps.md
 
 A trace is a file, compressed with gzip, xz or zstd or not, in one of these formats:
-  csv             our own: lines of time_ns,op,file,offset,len with op R, W, F, T or Z; what
-                  'everbyte serve --record' and 'everbyte sim generate' write
+  csv             our own: lines of time_ns,op,file,offset,len with op R, W, F, T or Z, as
+                  'everbyte serve --record' and 'everbyte sim generate' write it
   vscsi-v1, -v2   VMware's vscsiStats, as published by CloudPhysics
   msr             Microsoft Research Cambridge
   blkparse        the text that blkparse prints of blktrace's recordings
   fio             fio's I/O logs, versions 2 and 3 (write_iolog)
   spc             Storage Performance Council, as in the UMass repository
   disksim         DiskSim's ASCII form, and MQSim's
-  oracle-general  libCacheSim's binary form; it does not say what is read and what is written, so
-                  it needs --assume-reads, and figures about writes mean nothing
+  oracle-general  libCacheSim's binary form; it does not tell reads from writes, so it
+                  needs --assume-reads, and figures about writes mean nothing
   mobibench       system calls of Android applications
   alibaba         block traces of Alibaba Cloud
   tencent         block traces of Tencent's cloud (CBS); has to be named by --format

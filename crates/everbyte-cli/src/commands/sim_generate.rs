@@ -20,7 +20,7 @@ Workloads:
   loop       the same pages in order, over and over
 
 The first three have the footprint of the hybrid cache's paper to the page and its mean write
-within 1%; what else is in them is assumed, and said in the documentation of everbyte-policy.
+within 1%. The documentation of everbyte-policy states the other assumptions.
 
 Examples:
   everbyte sim generate web --out web.csv
