@@ -14,10 +14,10 @@
 //!   the last flush.
 //! - [`Mode::Ordered`] journals metadata only; data is written in place, and durable, before the
 //!   transaction that names it: whole blocks at once, past the cache, parts of blocks at the
-//!   commit. After a crash: what was written before the last commit is there;
-//!   of what was written since, each aligned word is old or new, and a block that was a hole is a
-//!   hole or as at the last commit, never what another block once held. Several writes as one are
-//!   several writes.
+//!   commit. After a crash: data written before the last commit is present.
+//!   Each aligned word of later writes is old or new. A block that was a hole is a hole or as at
+//!   the last commit. It never has the former contents of another block. Atomic requests of
+//!   several writes are not atomic.
 //!
 //! Durable when answered: each request is a transaction of its own.
 //!
@@ -176,6 +176,8 @@ impl<M: Medium> BlockJournal<M> {
         let mine = [self.generation, self.transactions];
         let count = word(&self.scratch, 2);
         let found = [0, 1].map(|number| word(&self.scratch, number));
+        // An older generation may fill the journal beyond the tail: a mismatch is its end, not
+        // damage.
         if found != mine || count == 0 || count > self.log_room() {
             return Ok(false);
         }
@@ -220,6 +222,7 @@ impl<M: Medium> BlockJournal<M> {
 
     /// Begins a new generation once what was copied in place is durable.
     fn begin_generation(&mut self) -> Result<(), MediaError> {
+        // A new generation ends the replay of the old one, so the copies must be durable first.
         self.space.medium().fence()?;
         self.generation = self.generation.wrapping_add(1);
         self.space.persist_head(self.generation)?;
@@ -341,6 +344,7 @@ impl<M: Medium> BlockJournal<M> {
             self.build_table(table);
             writer.put(self.space.medium(), &self.scratch);
         }
+        // Replay does not verify the blocks, so the commit block must not be durable before them.
         self.space.medium().fence()?;
         self.scratch.fill(0);
         self.put_words(&[self.generation, self.transactions, self.homes.len() as u64]);

@@ -1,6 +1,7 @@
-//! The lines of blocks, and of the table, that schemes have stored in place and not flushed yet.
+//! The lines of blocks and of the table stored in place and not flushed yet.
 //!
-//! Invariants: a block that has dirty lines is in the list; one that is in the list may have none any more.
+//! Invariants: a block with dirty lines is in the list. A block in the list may have no dirty
+//! lines.
 //! Flushing goes in the order in which blocks and entries became dirty, so that runs repeat exactly.
 
 use everbyte_media::{BlockNo, LINE, LineMask, Medium};

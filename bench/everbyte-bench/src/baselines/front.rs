@@ -76,7 +76,7 @@ pub(crate) trait Engine: Send + Sync + 'static {
         self.space().medium()
     }
 
-    /// Returns the number of edits that can be made at once, whatever they are; at least 1.
+    /// Returns the largest number of edits of one `apply`, for edits of any kind; at least 1.
     fn edits_max(&self) -> usize;
 
     /// Returns true if a block is no hole.
@@ -152,6 +152,8 @@ impl<E: Engine> Front<E> {
         for part in edits.chunks(self.edits_max) {
             let done = engine.apply(part);
             if part.len() > 1 && matches!(done, Err(Refused::Failed(_))) {
+                // Some edits may be made in DRAM: a later commit would make part of a request
+                // durable.
                 self.stopped.store(true, Ordering::Release);
             }
             done?;
@@ -260,6 +262,7 @@ impl<E: Engine> BlockDevice for Front<E> {
         let write = |r: &WriteRequest<'_>| self.write(r.offset, r.data, Fua::No);
         let mut results: Vec<_> = requests.iter().map(write).collect();
         let durable = |r: &WriteRequest<'_>| r.fua == Fua::Yes && !r.data.is_empty();
+        // One commit covers the batch, instead of a commit for each durable request.
         if requests.iter().any(durable)
             && let Err(error) = self.flush()
         {

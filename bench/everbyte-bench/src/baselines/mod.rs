@@ -7,8 +7,8 @@
 //! each block (`shadow` has a tree, `rollback` its volume's map). All detect changes as the engine
 //! of block volumes does, by the same code and setting ([`Delta`]).
 //!
-//! Two schemes stand twice: as published, and improved. Published is to be compared with
-//! published, best with best.
+//! Two schemes have two versions: as published, and improved. Compare published with published,
+//! and best with best.
 //!
 //! Two modes of durability, by the device contract: a request with `Fua::Yes` is durable when it is
 //! answered, any other at the next `flush`. A flush makes durable in whatever way is cheapest for
@@ -61,8 +61,9 @@ pub(crate) trait Scheme: AtomicWrites {
 
     /// Returns the counts of operations on its medium since it was opened. Log bytes are written
     /// for recovery to read. They include whole blocks that the redo schemes write to the journal
-    /// and then keep as data, as their papers count them. Copies that shadow paging makes are no
-    /// log, nor are the old blocks that rollback keeps, which are not written again.
+    /// and then keep as data, as their papers count them. The copies of
+    /// shadow paging are not log bytes. The old blocks kept by rollback are not written again, so
+    /// they are not log bytes either.
     fn counts(&self) -> Counts;
 }
 

@@ -145,6 +145,7 @@ impl<M: Medium> Engine for NoConsistency<M> {
             }
         }
         self.space.release();
+        // Another thread may send the next request, so streams are fenced before this one ends.
         if streamed {
             self.space.medium().fence()?;
         }

@@ -235,6 +235,7 @@ impl<M: Medium> RollbackPublished<M> {
                         return Ok(());
                     };
                     self.changed_by[block] = self.request;
+                    // The paper logs the pointer alone if 50% of the block or more change.
                     if len < BLOCK / 2 {
                         let bytes = Some((start + first, len));
                         self.log(&Record { block, place, bytes })?;
@@ -271,6 +272,7 @@ impl<M: Medium> RollbackPublished<M> {
 
     /// Makes the records of the request durable, and then the word that commits it.
     fn commit_records(&mut self, before: u64) -> Result<(), MediaError> {
+        // The old bytes are durable before the word commits the request. New bytes follow the word.
         self.space.medium().flush(self.log_at(before), self.tail - before);
         self.space.medium().fence()?;
         self.space.persist_head(self.tail)
@@ -315,6 +317,7 @@ impl<M: Medium> RollbackPublished<M> {
         if self.tail == 0 {
             return Ok(());
         }
+        // New data is durable before its records are deleted: without them, nothing can undo it.
         self.dirty.flush(&self.space, &self.places);
         self.space.medium().fence()?;
         self.space.persist_head(0)?;
@@ -327,6 +330,7 @@ impl<M: Medium> RollbackPublished<M> {
     fn make_room(&mut self, edits: usize) -> Result<(), Refused> {
         let size = self.space.layout.log_bytes();
         let full = self.tail + edits as u64 * RECORD_BYTES_MAX > size;
+        // The paper checks out when at most 75% of the log area remains, or every 5 s.
         let due = self.tail >= size / 4 || self.checkout_at.elapsed() >= CHECKOUT_EVERY;
         if full || due || !self.space.reserve(edits) {
             self.checkout()?;

@@ -185,6 +185,7 @@ impl<M: Medium> Shadow<M> {
         if let Some(at) = self.pending.take() {
             self.space.medium().flush(at, WORD as u64);
         }
+        // The pointer is durable after this fence, so no durable pointer names the replaced blocks.
         self.space.medium().fence()?;
         self.space.release();
         Ok(())
@@ -326,6 +327,7 @@ impl<M: Medium> Shadow<M> {
 
     /// Commits a larger size.
     fn grow(&mut self, size_bytes: u64) -> Result<(), MediaError> {
+        // Appended bytes and pointers are durable before the size exposes them.
         if !planted(Bug::ShadowSizeEarly) {
             self.settle()?;
         }

@@ -195,6 +195,7 @@ impl<M: Medium> Space<M> {
         for block in 0..layout.data_start() {
             medium.stream(BlockNo(block).offset(), &ZEROES);
         }
+        // The table and the log are zero and durable before the superblock makes the device valid.
         medium.fence()?;
         let mut superblock = [0; SUPERBLOCK_BYTES];
         for (bytes, word) in superblock.chunks_exact_mut(8).zip(layout.words()) {
@@ -359,6 +360,7 @@ impl<M: Medium> Space<M> {
 
     /// Frees a block that nothing durable has ever named.
     pub(crate) fn free_unused(&mut self, place: u64) {
+        // No durable pointer names the block, so its reuse needs no fence.
         self.preallocated.push(place);
     }
 

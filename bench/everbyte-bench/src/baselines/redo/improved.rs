@@ -320,6 +320,7 @@ impl<M: Medium> Improved<M> {
             medium.flush(first, LINE_U64);
         }
         self.moved.clear();
+        // A new generation voids the logged groups, so the copies must be durable first.
         medium.fence()?;
         self.generation = self.generation.wrapping_add(1);
         space.persist_head(self.generation)?;
@@ -385,6 +386,7 @@ impl<M: Medium> Engine for Improved<M> {
                 Edit::Unmap { .. } => {}
             }
         }
+        // Another thread may send the next request, so streams are fenced before this one ends.
         if streamed {
             self.space.medium().fence()?;
         }
@@ -406,6 +408,7 @@ impl<M: Medium> Engine for Improved<M> {
         }
         let check = check_of(&self.group);
         self.group[..4].copy_from_slice(&check.to_le_bytes()[..4]);
+        // Recovery detects a torn group by its checksum, so the group needs no commit word.
         self.space.medium().stream(self.log_at(), &self.group);
         self.space.medium().fence()?;
         self.tail += len;

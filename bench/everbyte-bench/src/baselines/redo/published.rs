@@ -123,6 +123,7 @@ impl<M: Medium> Published<M> {
         while at < self.committed {
             let record = self.record(at)?;
             if let Record::Replaced { block, place } = record {
+                // A checkpoint copies later records of the block to this place.
                 self.space.check_place(place, "log", self.log_at(at))?;
                 self.places[block] = place;
                 self.replaced_at[block] = position(at);
@@ -188,6 +189,7 @@ impl<M: Medium> Published<M> {
             }
             at += record.bytes();
         }
+        // The copies are durable before the log counts as empty. A crash in between repeats them.
         self.space.medium().fence()?;
         self.space.persist_head(0)?;
         self.forget_log();
@@ -242,6 +244,7 @@ impl<M: Medium> Published<M> {
     /// Logs what replaces a block.
     fn replace(&mut self, block: usize, place: u64) {
         let old = std::mem::replace(&mut self.places[block], place);
+        // Until the checkpoint, the table or a record still names the old block.
         self.space.free_later(old);
         self.overlay.remove(block);
         self.replaced_at[block] = position(self.tail);
@@ -255,6 +258,7 @@ impl<M: Medium> Published<M> {
             let Some((first, len)) = self.span_of_change(block, start, data)? else {
                 return Ok(());
             };
+            // Shortcut-JFS journals the whole block if more than half of it changes.
             if len <= BLOCK / 2 {
                 let data = &data[first..first + len];
                 return self.write_bytes(block, start + first, data);
@@ -269,6 +273,7 @@ impl<M: Medium> Published<M> {
         };
         let new = self.space.take();
         self.space.medium().stream(new.offset(), whole);
+        // Shortcut-JFS writes this block to its journal first, so it counts as log bytes.
         self.log_bytes += BLOCK_U64;
         self.replace(block, new.0);
         Ok(())
@@ -355,6 +360,8 @@ impl<M: Medium> Engine for Published<M> {
             }
         }
         if self.tail != before {
+            // The paper flushes its journal with each request, so the records are flushed without
+            // FUA too.
             // Records of one request share lines.
             self.space.medium().flush(self.log_at(before), self.tail - before);
             self.space.medium().fence()?;
