@@ -30,7 +30,7 @@ impl Dirty {
         }
     }
 
-    /// Returns true if nothing has become dirty since the last flush.
+    /// Returns true if nothing became dirty since the last flush.
     pub(crate) fn is_empty(&self) -> bool {
         self.blocks.is_empty() && self.entry_lines.is_empty()
     }

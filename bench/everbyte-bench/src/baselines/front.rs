@@ -9,10 +9,10 @@
 //! far, is not compared.
 //!
 //! Invariants: an engine gets edits that lie in the device and are not empty, at most `edits_max`
-//! of them at once; a longer write is divided, and is then not atomic. An engine fences its streams
-//! before `apply` returns, because another thread may come next. When the medium fails amid several
-//! edits, some may be made in DRAM: nothing is written or committed after that until the device is
-//! opened again, so that a crash, or the opening, leaves all or none.
+//! of them in one call. A longer write is divided, and is then not atomic. An engine fences its
+//! streams before `apply` returns, because another thread may come next. If the medium fails amid
+//! several edits, DRAM may hold some of them. After that, nothing is written or committed until the
+//! device is opened again, so a crash or the opening leaves all or none.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

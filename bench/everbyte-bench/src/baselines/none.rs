@@ -1,14 +1,14 @@
 //! No consistency: every write in place, without a log, at two levels of durability.
 //!
-//! - `none` keeps what was written, and nothing more: it is the cost of durability itself, which
-//!   every scheme has. New bytes go in place with ordinary stores, whole blocks past the cache; a
-//!   commit writes back the lines that are dirty, and fences. After a crash, in both modes, what
-//!   was written before the last commit is there. Of what was written since, each aligned 8-byte
-//!   word is old or new, or each byte of one that a request wrote in part; in a block that was a
-//!   hole then, there may be anything. Several writes as one are several writes.
-//! - `ramfs` is what a file system in memory does, and all that it does: ordinary stores, without
-//!   flush or fence. A commit does nothing, and after a crash nothing is promised, not even a
-//!   device that opens. It is what the papers call no consistency.
+//! - `none` provides durability only. Its cost is the cost of durability in every scheme. New
+//!   bytes go in place with ordinary stores, whole blocks past the cache. A commit writes back the
+//!   dirty lines, and fences. After a crash, in both modes, data written before the last commit is
+//!   present. Of later writes, each aligned 8-byte word is old or new. In a word written in part,
+//!   each byte is old or new. A block that was a hole at the last commit may have any contents.
+//!   Atomic requests of several writes are not atomic.
+//! - `ramfs` does the work of a file system in memory: ordinary stores, without flush or fence. A
+//!   commit does nothing. After a crash nothing is promised, not even a device that opens. The
+//!   papers call it no consistency.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! The mistakes that tests plant in the schemes with `everbyte_plant`, to see them caught.
 //!
-//! Flushes and fences that are merely missing are not here: the crash explorer's `Omission` leaves
-//! them out. The rollback scheme's mistakes are in `everbyte_pool::plant`.
+//! The crash explorer's `Omission` leaves out flushes and fences, so this list has only other
+//! mistakes. The rollback scheme's mistakes are in `everbyte_pool::plant`.
 
 /// A mistake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -12,13 +12,13 @@ pub(crate) enum Bug {
     PublishedStoredEarly,
     /// Rollback as published: recovery takes back the oldest request first.
     PublishedUndoneForward,
-    /// Improved redo: recovery believes groups whose checksum is wrong.
+    /// Improved redo: recovery accepts groups with a wrong checksum.
     ImprovedUnchecked,
     /// Improved redo: a block is written in place though a durable record points to it.
     ImprovedInPlace,
-    /// Block journal: recovery believes transactions that have no commit block.
+    /// Block journal: recovery accepts transactions without a commit block.
     JournalUncommitted,
-    /// Block journal: what a running transaction frees can be used again at once.
+    /// Block journal: a block freed by a running transaction is reused immediately.
     JournalFreedEarly,
     /// Shadow paging: several pointers of one request are stored in place, one by one.
     ShadowNoCommonRoot,
@@ -28,6 +28,6 @@ pub(crate) enum Bug {
     ShadowTwoWords,
     /// Shadow paging: the size is stored before the appended bytes are durable.
     ShadowSizeEarly,
-    /// Shadow paging: bytes of an append that was cut short stay beyond the size.
+    /// Shadow paging: bytes of an incomplete append stay beyond the size.
     ShadowTailKept,
 }

@@ -2,27 +2,27 @@
 //!
 //! Source: Condit et al., "Better I/O through byte-addressable, persistent memory", SOSP 2009.
 //! Blocks hang in a tree of pages of 512 pointers. A write within one aligned 8-byte word is made
-//! in place. Any other copies what it changes, and then the pages above, but only up to the lowest
-//! page above all changes, whose one pointer is stored in place: that commits the request. A
-//! write that begins at or beyond the end of all that was written is an append: bytes and pointers
-//! there are stored in place, where nobody sees them, and an 8-byte size commits them.
+//! in place. Any other write copies the changed blocks, and then the pages above, but only up to
+//! the lowest page above all changes. One pointer of that page is stored in place and commits the
+//! request. A write at or beyond the end of all written bytes is an append. Its bytes and pointers
+//! are stored in place, invisible to readers, and an 8-byte size commits them.
 //!
-//! BPFS orders its commits by epoch barriers in the hardware. There is none here, so a commit waits
-//! for a fence that makes its copies durable, and the pointer before it: one fence and one
-//! flushed line per request. A request that is durable when answered pays a second fence.
+//! BPFS orders its commits by epoch barriers in the hardware. This hardware has only fences, so a
+//! commit waits for a fence. The fence makes its copies and the preceding pointer durable: one
+//! fence and one flushed line per request. A request with durability on answer pays a second fence.
 //!
 //! After a crash: the device is as after some number of requests, in both modes; after all that
 //! were answered if each is committed, and else at least those before the last flush. There is no
 //! log: the cost is in copies, which count as bytes stored.
 //!
-//! What the size hides is empty: beyond it, data bytes are 0 and pointers name nothing. Appends that
-//! a crash cut short are cleared when the device is opened, before anything else is written. The
+//! Beyond the size, data bytes are 0 and pointers name nothing. Opening the device clears the
+//! appends interrupted by a crash, before anything else is written. The
 //! size only grows ahead of other changes, to bytes that read as zeroes before and after; it
 //! shrinks, once they are discarded, to where the last blocks begin.
 //!
-//! Invariants: `pending` is the one pointer that may not be durable yet; every store of a pointer
-//! or word comes after a fence that covers the one before, unless both lie in one line, where
-//! stores keep their order. What a pointer replaced is free once the pointer is durable.
+//! Invariants: only the pointer `pending` may not be durable yet. Every store of a pointer or word
+//! comes after a fence that covers the preceding store, unless both lie in one line: a line keeps
+//! the order of its stores. A block replaced by a pointer is free once the pointer is durable.
 
 use std::sync::Arc;
 

@@ -125,8 +125,8 @@ impl Layout {
         Ok(Self { code, device_blocks, log_blocks })
     }
 
-    /// Returns the bytes that the medium must have: those of the device, and an eighth more, at
-    /// least 64 blocks, for blocks that are not in their places yet.
+    /// Returns the minimum size of the medium in bytes: the device, and an eighth more, at least
+    /// 64 blocks, for blocks not yet in their places.
     pub(crate) fn medium_bytes(&self) -> u64 {
         let extra = (self.device_blocks / 8).max(EXTRA_BLOCKS_MIN) + self.table_blocks();
         (self.data_start() + self.device_blocks + extra) * BLOCK_U64
@@ -364,14 +364,14 @@ impl<M: Medium> Space<M> {
         self.preallocated.push(place);
     }
 
-    /// Defers freeing `place`, which is no longer used, to the next `release`.
+    /// Defers freeing the unused block `place` to the next `release`.
     pub(crate) fn free_later(&mut self, place: u64) {
         if place != HOLE {
             self.deferred.push(place);
         }
     }
 
-    /// Frees the deferred blocks, because nothing durable names them any more.
+    /// Frees the deferred blocks: no durable pointer names them.
     pub(crate) fn release(&mut self) {
         for place in self.deferred.drain(..) {
             let freed = self.allocator.free(BlockNo(place));
