@@ -116,6 +116,7 @@ pub(crate) fn measure(
             thread.join().map_err(|_| anyhow!("a measuring thread panicked")).flatten()
         });
         let done = joined.collect::<Result<Vec<Done>>>()?;
+        // Threads start apart from each other: the time of all is from the first start to the last end.
         let first = done.iter().map(|done| done.start).min().unwrap_or(start);
         let last = done.iter().map(|done| done.end).max().unwrap_or(start);
         let counts = before.zip(after).map(|(before, after)| after.since(&before));
@@ -157,6 +158,7 @@ fn run(
     let (start, cpu_start) = (Instant::now(), thread_cpu());
     let (mut requests, mut unflushed) = (0, 0);
     'slice: while start.elapsed() < slice {
+        // The clock is read once in a stride, so its cost is not part of each request.
         for _ in 0..STRIDE {
             let Some(offset) = offsets.next() else { break 'slice };
             match workload.action {

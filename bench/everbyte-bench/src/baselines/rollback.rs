@@ -1,12 +1,11 @@
 //! Rollback: a block volume, with its log of old bytes.
 //!
-//! After a crash: what was written before the last checkpoint is there, and so are requests that
-//! were durable when answered; each request is there as a whole or not at all, within the limits
-//! of the block volume. `docs/crash-model.md` has the argument, and `everbyte-block` the crash
-//! tests.
+//! After a crash: data written before the last checkpoint is present. Requests with durability on
+//! answer are present too. Each request is present as a whole or absent, within the limits of the
+//! block volume. `docs/crash-model.md` has the argument, and `everbyte-block` the crash tests.
 //!
-//! A flush is a checkpoint here: the log of old bytes cannot make new ones durable. A checkpoint
-//! by itself comes when the log fills.
+//! A flush is a checkpoint: the log of old bytes cannot make new bytes durable. The volume also
+//! starts a checkpoint when the log fills.
 
 use std::sync::Arc;
 

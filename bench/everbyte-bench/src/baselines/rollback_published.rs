@@ -16,11 +16,11 @@
 //! After a crash: the device is as after the last checkout.
 //!
 //! In the log: records of three words, the block (and a flag), its place, and the range of bytes;
-//! and the old bytes, padded to words. The place is there because the table on the medium may name
-//! either block of a request that is undone. Invariants: the word in the head covers whole
-//! requests; no line of data or table is stored before the word that covers its record is durable;
-//! undone is the newest first, so that the oldest record of a byte has the last word. What a
-//! request replaced is free after the next checkout.
+//! and the old bytes, padded to words. A record has the place because the table on the medium may
+//! name either block of an undone request. Invariants: the word in the head covers whole requests.
+//! The word covering a record is durable before the lines of its data or table are stored. Recovery
+//! undoes the newest record first, so the oldest record of a byte is applied last. Blocks replaced
+//! by a request are free after the next checkout.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

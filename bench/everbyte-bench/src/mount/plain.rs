@@ -117,6 +117,7 @@ impl Plain {
         let number = *parent.names()?.get(name).ok_or(Errno::ENOENT)?;
         let found = self.inode(number)?;
         let mut found = found.lock();
+        // The kernel counts each answered lookup, and forgets as many.
         found.lookups += 1;
         Ok(found.attr)
     }

@@ -19,8 +19,8 @@
 //! number of the group; number of entries); two words for each entry: the block and a mask of
 //! lines, or the block with a flag and its new place; the lines of all entries; padding to lines.
 //! The head has the generation. Invariants: groups of a generation follow each other from the
-//! log's start, numbered from 0; a new generation is durable before its first group is written,
-//! because groups of the last one, if only some of them were left, would undo a checkpoint.
+//! log's start, numbered from 0. A new generation is durable before its first group is written:
+//! otherwise, remaining groups of the last generation could undo a checkpoint.
 
 use std::sync::Arc;
 
