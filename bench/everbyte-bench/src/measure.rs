@@ -116,7 +116,7 @@ pub(crate) fn measure(
             thread.join().map_err(|_| anyhow!("a measuring thread panicked")).flatten()
         });
         let done = joined.collect::<Result<Vec<Done>>>()?;
-        // Threads start apart from each other: the time of all is from the first start to the last end.
+        // Threads do not start together: the time is from the first start to the last end.
         let first = done.iter().map(|done| done.start).min().unwrap_or(start);
         let last = done.iter().map(|done| done.end).max().unwrap_or(start);
         let counts = before.zip(after).map(|(before, after)| after.since(&before));
