@@ -106,7 +106,7 @@ fn round(uri: &str, size_bytes: u64, time: Duration) -> Result<Vec<f64>> {
     let payload = vec![7; usize::try_from(BYTES)?];
     let mut times = Vec::new();
     let start = Instant::now();
-    while start.elapsed() < time {
+    while times.is_empty() || start.elapsed() < time {
         let at = places.random_range(0..size_bytes / BYTES) * BYTES;
         let asked = Instant::now();
         match times.len() % 4 {

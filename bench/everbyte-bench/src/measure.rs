@@ -116,7 +116,6 @@ pub(crate) fn measure(
             thread.join().map_err(|_| anyhow!("a measuring thread panicked")).flatten()
         });
         let done = joined.collect::<Result<Vec<Done>>>()?;
-        // Threads do not start together: the time is from the first start to the last end.
         let first = done.iter().map(|done| done.start).min().unwrap_or(start);
         let last = done.iter().map(|done| done.end).max().unwrap_or(start);
         let counts = before.zip(after).map(|(before, after)| after.since(&before));
@@ -157,7 +156,8 @@ fn run(
     };
     let (start, cpu_start) = (Instant::now(), thread_cpu());
     let (mut requests, mut unflushed) = (0, 0);
-    'slice: while start.elapsed() < slice {
+    // On a busy machine a slice can end before the first request. One stride is made nevertheless.
+    'slice: loop {
         // The clock is read once in a stride, so its cost is not part of each request.
         for _ in 0..STRIDE {
             let Some(offset) = offsets.next() else { break 'slice };
@@ -174,6 +174,9 @@ fn run(
                 session.flush()?;
                 unflushed = 0;
             }
+        }
+        if start.elapsed() >= slice {
+            break;
         }
     }
     // Requests in flight are a part of the slice.

@@ -38,8 +38,6 @@ pub use format::number::{FileType, InodeNo, MODE_PERMISSIONS, MODE_TYPE};
 pub use format::{FS, TIME_RANGE_NS};
 pub use fs::{FileSystem, FsOptions};
 pub use index::IndexKind;
-#[cfg(feature = "count-lookups")]
-pub use inode::lookup_count::lookups_of_this_thread;
 pub use maintenance::kind::{FS_NAME, kinds};
 pub use maintenance::salvage::Leak;
 pub use maintenance::status::FsStatus;

@@ -35,7 +35,8 @@
 //!
 //! # Atomic batches
 //! SQLite uses them only if it was built with `SQLITE_ENABLE_BATCH_ATOMIC_WRITE`, as reported by
-//! [`has_batch_atomic`]. The bundled one is built with the flags of `LIBSQLITE3_FLAGS` in the
+//! [`has_batch_atomic`]; [`register`] warns otherwise. The bundled one is built with the flags of
+//! `LIBSQLITE3_FLAGS` in the
 //! environment. This repository's `.cargo/config.toml` sets it, and another program that uses this
 //! crate must do the same. Without it, or with `VfsOptions::batch_atomic` off, everything works
 //! through the rollback journal.

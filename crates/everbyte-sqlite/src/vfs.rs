@@ -83,6 +83,7 @@ pub enum RegisterError {
 /// journal, so that open connections can do little except close.
 pub struct Registration {
     vfs: *mut sqlite3_vfs,
+    batches: Batches,
     release: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -91,6 +92,45 @@ pub struct Registration {
 unsafe impl Send for Registration {}
 // SAFETY: a shared reference gives access to nothing.
 unsafe impl Sync for Registration {}
+
+impl Registration {
+    /// Returns true if SQLite commits by atomic batches of the device. Otherwise it writes its
+    /// journal: about seven more writes a commit.
+    #[must_use]
+    pub fn commits_in_batches(&self) -> bool {
+        self.batches == Batches::Used
+    }
+}
+
+/// The use of atomic batches by SQLite.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Batches {
+    /// SQLite commits by batches.
+    Used,
+    /// The options turn batches off.
+    Off,
+    /// The options ask for batches, and the SQLite of this program cannot use them.
+    Lacking,
+}
+
+impl Batches {
+    /// The use under an option, by a SQLite with or without batches.
+    fn of(is_wanted: bool, has: bool) -> Self {
+        match (is_wanted, has) {
+            (true, true) => Self::Used,
+            (true, false) => Self::Lacking,
+            (false, _) => Self::Off,
+        }
+    }
+
+    /// The warning for SQLite's error log.
+    fn warning(self) -> Option<&'static CStr> {
+        (self == Self::Lacking).then_some(
+            c"everbyte-sqlite: this SQLite has no batch atomic writes, so each commit writes a journal; \
+              build it with SQLITE_ENABLE_BATCH_ATOMIC_WRITE",
+        )
+    }
+}
 
 impl Drop for Registration {
     fn drop(&mut self) {
@@ -118,7 +158,9 @@ pub fn has_batch_atomic() -> bool {
     unsafe { ffi::sqlite3_compileoption_used(option) != 0 }
 }
 
-/// Makes the databases of `store` known to SQLite as files of the VFS `name`.
+/// Makes the databases of `store` known to SQLite as files of the VFS `name`. If the options ask for
+/// atomic batches and the SQLite of this program cannot use them, a warning goes to SQLite's error
+/// log, and [`Registration::commits_in_batches`] returns false.
 ///
 /// # Errors
 /// The name is taken or has a NUL byte; SQLite cannot be initialised.
@@ -175,7 +217,12 @@ pub fn register(
     // SAFETY: it is filled as SQLite wants it, and never freed.
     let code = unsafe { ffi::sqlite3_vfs_register(vfs, c_int::from(options.make_default)) };
     check("register it", code)?;
-    Ok(Registration { vfs, release: Box::new(|| *held.lock() = None) })
+    let batches = Batches::of(batch_atomic, has_batch_atomic());
+    if let Some(warning) = batches.warning() {
+        // SAFETY: the format has one argument, a string that ends in NUL.
+        unsafe { ffi::sqlite3_log(ffi::SQLITE_WARNING, c"%s".as_ptr(), warning.as_ptr()) };
+    }
+    Ok(Registration { vfs, batches, release: Box::new(|| *held.lock() = None) })
 }
 
 fn check(what: &'static str, code: c_int) -> Result<(), RegisterError> {
@@ -639,4 +686,19 @@ unsafe extern "C" fn current_time(vfs: *mut sqlite3_vfs, out: *mut f64) -> c_int
 
 unsafe extern "C" fn current_time_int64(vfs: *mut sqlite3_vfs, out: *mut i64) -> c_int {
     parents!(vfs, xCurrentTimeInt64, ffi::SQLITE_ERROR, out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lacking_batches_are_reported() {
+        assert_eq!(Batches::of(true, true), Batches::Used);
+        assert_eq!(Batches::of(false, false), Batches::Off);
+        let lacking = Batches::of(true, false);
+        assert_eq!(lacking, Batches::Lacking);
+        assert!(lacking.warning().unwrap().to_str().unwrap().contains("BATCH_ATOMIC_WRITE"));
+        assert!([Batches::Used, Batches::Off].iter().all(|batches| batches.warning().is_none()));
+    }
 }

@@ -19,7 +19,7 @@
 //!   the last commit. It never has the former contents of another block. Atomic requests of
 //!   several writes are not atomic.
 //!
-//! Durable when answered: each request is a transaction of its own.
+//! Durable when answered: each request is one transaction.
 //!
 //! A transaction in the journal, in blocks: descriptors (generation, number of the transaction,
 //! number of blocks, then where each belongs), the blocks, the commit block (generation, number,
@@ -118,8 +118,7 @@ impl LogWriter {
 impl<M: Medium> BlockJournal<M> {
     /// Opens a device: copies in place what the journal says, and begins a new generation.
     ///
-    /// # Errors
-    /// There is no device, or its journal or table cannot be right.
+    /// # Errors The device is missing, or its journal or table is invalid.
     pub(crate) fn open(medium: Arc<M>, mode: Mode, delta: Delta) -> Result<Self, SpaceError> {
         let space = Space::open(medium, mode.code(), delta)?;
         let generation = space.medium().load_word(HEAD);
@@ -166,8 +165,8 @@ impl<M: Medium> BlockJournal<M> {
         self.space.medium().check_range(at, BLOCK_U64)
     }
 
-    /// Reads the home places of the transaction's blocks at the tail. Returns true if a whole one
-    /// is there.
+    /// Reads the home places of the transaction's blocks at the tail. Returns true if the
+    /// transaction is complete.
     fn load_transaction(&mut self) -> Result<bool, SpaceError> {
         if self.log_room() == 0 {
             return Ok(false);

@@ -79,7 +79,7 @@ pub(crate) trait Engine: Send + Sync + 'static {
     /// Returns the largest number of edits of one `apply`, for edits of any kind; at least 1.
     fn edits_max(&self) -> usize;
 
-    /// Returns true if a block is no hole.
+    /// Returns true if a block has contents.
     fn is_mapped(&self, block: usize) -> bool {
         self.places()[block] != HOLE
     }
@@ -114,7 +114,7 @@ pub(crate) trait Engine: Send + Sync + 'static {
     fn log_bytes(&self) -> u64;
 }
 
-/// The edits of a request; of a short one they need no memory of their own.
+/// The edits of a request. A short request needs no memory for them.
 type Edits<'a> = SmallVec<[Edit<'a>; 4]>;
 
 /// A block device over an engine.

@@ -1,19 +1,19 @@
 //! The consistency schemes that rollback is compared with, and rollback itself, to measure the cost
 //! of consistency.
 //!
-//! Owns their common trait, [`Scheme`], and their making and opening. Each scheme is a file, which
-//! says at its head what it promises after a crash and cites its source. All work on
-//! any [`Medium`], with the pool's allocator, in blocks of 4 KiB and behind one table of a word for
-//! each block (`shadow` has a tree, `rollback` its volume's map). All detect changes as the engine
-//! of block volumes does, by the same code and setting ([`Delta`]).
+//! Owns their common trait, [`Scheme`], and their making and opening. Each scheme is a file. Its
+//! head states the promise after a crash, and cites the source. All work on any [`Medium`], with
+//! the pool's allocator, in blocks of 4 KiB and behind one table of a word for each block (`shadow`
+//! has a tree, `rollback` its volume's map). All detect changes as the engine of block volumes
+//! does, by the same code and setting ([`Delta`]).
 //!
 //! Two schemes have two versions: as published, and improved. Compare published with published,
 //! and best with best.
 //!
 //! Two modes of durability, by the device contract: a request with `Fua::Yes` is durable when it is
-//! answered, any other at the next `flush`. A flush makes durable in whatever way is cheapest for
-//! the scheme: those with a log of new data write the log and leave the copying in place to the
-//! next checkpoint. Each checkpoints by itself when its log fills.
+//! answered, any other at the next `flush`. A flush uses the cheapest way of its scheme to
+//! durability. A scheme with a log of new data writes the log. Its next checkpoint copies the data
+//! in place. A full log causes a checkpoint.
 //!
 //! Knows nothing of workloads and of how results are shown.
 
@@ -136,8 +136,7 @@ impl Kind {
 
     /// Bytes that a medium must have for a device of `device_bytes` and a log of `log_bytes`.
     ///
-    /// # Errors
-    /// Sizes that are no whole blocks, or too small: a log has at least 64 KiB.
+    /// # Errors The size is too small or not a multiple of a block. A log has at least 64 KiB.
     pub(crate) fn medium_bytes(self, device_bytes: u64, log_bytes: u64) -> Result<u64> {
         let layout = Layout::new(self.code(), device_bytes, log_bytes)?;
         Ok(layout.medium_bytes().max(rollback::medium_bytes(device_bytes, log_bytes)))

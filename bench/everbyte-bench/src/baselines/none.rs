@@ -23,7 +23,7 @@ use super::space::{HOLE, Layout, Space, SpaceError};
 /// Codes in the superblock.
 pub(crate) const CODE: u64 = 1;
 pub(crate) const RAMFS_CODE: u64 = 7;
-/// Edits in one go; there is no limit but that of space.
+/// Most edits of one call. Only space limits them.
 const EDITS_MAX: usize = 1024;
 
 /// Writes in place without a log.

@@ -24,7 +24,7 @@ use crate::subjects::floor::medium_counts;
 const NAME: &str = "device";
 const VOLUMES: u64 = 1;
 const POOL_UID: [u8; 16] = [4; 16];
-/// Blocks of the pool and of the map's pages besides those of a device of any size.
+/// Blocks of the pool and of the map's pages, in addition to the blocks of a device.
 const EXTRA_BLOCKS: u64 = 128;
 
 /// Bytes that the medium must have.

@@ -1,14 +1,13 @@
 //! Rollback as published: a record of old bytes for each request, and a commit before its stores.
 //!
 //! Source: Lee et al., "Data Consistency-Control Scheme Using a Rollback-Recovery Mechanism for
-//! Storage Class Memory" (2015). Of a block of which less than half changes, the old bytes go to
-//! the log, from the first that changes to the last, and the new ones in place. Of any other, the
-//! old block becomes the log: its place is recorded, and the new contents go to another block. The
-//! records are flushed; then the request is committed, by a word that says how much of the log
-//! counts; then the new bytes are stored, and not flushed. A checkout flushes all that is new and
-//! empties the log: when no more than three quarters of the log are free, and, at the next write,
-//! when the last one is five seconds ago. Every write is recorded, also the second one to bytes
-//! whose old contents are in the log.
+//! Storage Class Memory" (2015). If less than half of a block changes, its old bytes from the first
+//! to the last change go to the log, and the new bytes in place. Otherwise the old block becomes
+//! the log: its place is recorded, and the new contents go to another block. The request flushes
+//! the records, then commits itself by a word with the valid length of the log, then stores the new
+//! bytes without a flush. A checkout flushes all new bytes and empties the log. It runs when at
+//! most three quarters of the log are free, and at the first write five seconds after the last
+//! checkout. Every write is recorded, also a second write to recorded bytes.
 //!
 //! Two fences for each request, before its stores. A flush is a checkout, since old bytes cannot
 //! make new ones durable: durable when answered, a request pays two more fences.
@@ -45,7 +44,7 @@ const RECORD_BYTES: u64 = 3 * WORD;
 const RECORD_BYTES_MAX: u64 = RECORD_BYTES + BLOCK_U64 / 2;
 /// In the first word: the block is replaced.
 const REPLACED: u64 = 1 << 63;
-/// Time between checkouts of a device that is written to.
+/// Time between checkouts under writes.
 const CHECKOUT_EVERY: Duration = Duration::from_secs(5);
 
 /// Rollback with a record for each request.
@@ -53,7 +52,7 @@ pub(crate) struct RollbackPublished<M> {
     space: Space<M>,
     places: Vec<u64>,
     dirty: Dirty,
-    /// The stores of the request at hand, which wait for its commit.
+    /// The stores of the current request, delayed until its commit.
     stores: Vec<Change>,
     /// For each block, the number of the last request that changed it.
     changed_by: Vec<u64>,
@@ -100,10 +99,9 @@ impl Record {
 }
 
 impl<M: Medium> RollbackPublished<M> {
-    /// Opens a device: takes back what the log says, and empties it.
+    /// Opens a device: undoes the records of the log, and empties the log.
     ///
-    /// # Errors
-    /// There is no device, or its log or table cannot be right.
+    /// # Errors The device is missing, or its log or table is invalid.
     pub(crate) fn open(medium: Arc<M>, delta: Delta) -> Result<Self, SpaceError> {
         let space = Space::open(medium, CODE, delta)?;
         let committed = space.medium().load_word(HEAD);
@@ -222,7 +220,7 @@ impl<M: Medium> RollbackPublished<M> {
         Ok(())
     }
 
-    /// Records what an edit will change, and notes the change.
+    /// Records the old contents of an edit, and notes the change.
     fn prepare(&mut self, edit: usize, of: Edit<'_>) -> Result<(), MediaError> {
         let (Edit::Write { block, .. } | Edit::Unmap { block }) = of;
         let place = self.places[block];
@@ -278,7 +276,7 @@ impl<M: Medium> RollbackPublished<M> {
         self.space.persist_head(self.tail)
     }
 
-    /// Stores what a committed request changes.
+    /// Stores the changes of a committed request.
     fn store(&mut self, edits: &[Edit<'_>], change: Change) -> Result<(), MediaError> {
         let (Change::Bytes { edit, .. } | Change::Moved { edit, .. }) = change;
         match (change, edits[edit]) {
@@ -311,7 +309,7 @@ impl<M: Medium> RollbackPublished<M> {
         self.dirty.mark_entry(block);
     }
 
-    /// Flushes all that is new, and empties the log.
+    /// Flushes all new bytes, and empties the log.
     fn checkout(&mut self) -> Result<(), MediaError> {
         self.checkout_at = Instant::now();
         if self.tail == 0 {

@@ -11,9 +11,10 @@
 //! commit waits for a fence. The fence makes its copies and the preceding pointer durable: one
 //! fence and one flushed line per request. A request with durability on answer pays a second fence.
 //!
-//! After a crash: the device is as after some number of requests, in both modes; after all that
-//! were answered if each is committed, and else at least those before the last flush. There is no
-//! log: the cost is in copies, which count as bytes stored.
+//! After a crash, in both modes: the device has the effects of a prefix of the requests. If each
+//! request is committed, the prefix includes all answered requests. Otherwise it includes at least
+//! the requests before the last flush. Instead of a log, shadow paging pays by copies, counted as
+//! stored bytes.
 //!
 //! Beyond the size, data bytes are 0 and pointers name nothing. Opening the device clears the
 //! appends interrupted by a crash, before anything else is written. The
@@ -76,11 +77,10 @@ fn level_lens(blocks: usize) -> Vec<usize> {
 }
 
 impl<M: Medium> Shadow<M> {
-    /// Opens a device: walks the tree, which is whole at any moment, and clears what an append left
+    /// Opens a device: walks the tree, complete at any moment, and clears the rest of an append
     /// beyond the size.
     ///
-    /// # Errors
-    /// There is no device, or the tree cannot be right.
+    /// # Errors The device is missing, or the tree is invalid.
     pub(crate) fn open(medium: Arc<M>, delta: Delta) -> Result<Self, SpaceError> {
         let space = Space::open(medium, CODE, delta)?;
         let lens = level_lens(space.layout.device_blocks());

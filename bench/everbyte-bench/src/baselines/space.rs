@@ -1,14 +1,13 @@
 //! The schemes' common structures on the medium: the superblock, the table of blocks, the log's
 //! place, and the blocks for data.
 //!
-//! Blocks of the medium, in this order: the superblock; the head, in which each scheme keeps its
-//! words; the table, one word for each block of the device (the number of the block that holds it,
-//! or 0 for none); the log; data. All is little-endian.
+//! Blocks of the medium, in this order: the superblock; the head with the words of a scheme; the
+//! table; the log; data. The table has one word for each block of the device: the number of the
+//! block with its contents, or 0 for a hole. All is little-endian.
 //!
-//! Invariants: free space is not kept on the medium but follows from the table at opening, so that
-//! its consistency costs no scheme anything. Blocks are preallocated, so that a request has all
-//! that it needs before its first store. A deferred block is free again only when its scheme says
-//! that nothing durable names it any more.
+//! Invariants: free space is derived from the table at opening, so no scheme pays for its
+//! consistency. Blocks are preallocated: a request has all its blocks before its first store. A
+//! deferred block becomes free only after its scheme reports that no durable word names it.
 //!
 //! Knows nothing of the order of a scheme's writes.
 
@@ -25,19 +24,19 @@ pub(crate) const HOLE: u64 = 0;
 /// Words in a block.
 pub(crate) const WORDS: usize = BLOCK / 8;
 
-/// Offset of the head, which holds the words of a scheme's own.
+/// Offset of the head with the words of a scheme.
 pub(crate) const HEAD: PoolOffset = PoolOffset(BLOCK_U64);
 const TABLE_START: u64 = 2;
 const MAGIC: u64 = u64::from_le_bytes(*b"evbschem");
 /// Words of the superblock: magic, code of the scheme, blocks of the device, of the log, CRC-32C.
 const SUPERBLOCK_BYTES: usize = 40;
-/// Bytes that are cleared at once.
+/// Bytes cleared by one store.
 const ZEROES: [u8; BLOCK] = [0; BLOCK];
 /// The smallest log, in blocks.
 const LOG_BLOCKS_MIN: u64 = 16;
-/// Blocks that a device of any size has besides those of its own size.
+/// Smallest number of blocks in addition to the size of a device.
 const EXTRA_BLOCKS_MIN: u64 = 64;
-/// Blocks taken from the allocator at once.
+/// Blocks of one allocation.
 const PREALLOCATED_BLOCKS: usize = 8;
 
 /// Errors of making and opening a scheme.
@@ -59,7 +58,7 @@ pub(crate) enum SpaceError {
         what: &'static str,
         /// The size asked for.
         bytes: u64,
-        /// Description of the sizes that there are.
+        /// Description of the existing sizes.
         wanted: &'static str,
     },
     /// Something on the medium cannot be right.
@@ -86,7 +85,7 @@ impl SpaceError {
     }
 }
 
-/// A number as an index; those that are none are beyond every index.
+/// A number as an index. An invalid number becomes an index beyond every table.
 #[inline]
 pub(crate) fn index(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
@@ -109,8 +108,7 @@ impl Layout {
     /// The layout of a device of `device_bytes` with a log of `log_bytes`, for the scheme of a
     /// code.
     ///
-    /// # Errors
-    /// Sizes that are no whole blocks, or too small.
+    /// # Errors The size is too small or not a multiple of a block.
     pub(crate) fn new(code: u64, device_bytes: u64, log_bytes: u64) -> Result<Self, SpaceError> {
         let size = |what, bytes, wanted| Err(SpaceError::Size { what, bytes, wanted });
         if device_bytes == 0 || !device_bytes.is_multiple_of(BLOCK_U64) || device_bytes >> 44 != 0 {
@@ -210,8 +208,7 @@ impl<M: Medium> Space<M> {
     /// Opens what the scheme of a code has made; changes are detected as `delta` says. No block is
     /// free yet.
     ///
-    /// # Errors
-    /// There is no such device, or the medium fails.
+    /// # Errors The device is missing, or the medium fails.
     pub(crate) fn open(medium: Arc<M>, code: u64, delta: Delta) -> Result<Self, SpaceError> {
         let wrong = |what| SpaceError::corrupt("superblock", PoolOffset(0), what);
         let mut superblock = [0; SUPERBLOCK_BYTES];
@@ -243,7 +240,7 @@ impl<M: Medium> Space<M> {
         &self.medium
     }
 
-    /// Returns true if the next write is compared with what is stored, and counts that write.
+    /// Returns true if the next write is compared with the stored bytes, and counts the write.
     pub(crate) fn compares(&self) -> bool {
         self.delta.compares()
     }
@@ -265,7 +262,7 @@ impl<M: Medium> Space<M> {
         Ok(changed)
     }
 
-    /// The same if this write is compared; else all lines that it touches.
+    /// The same for a compared write; all touched lines for any other write.
     ///
     /// # Errors
     /// A media error.
@@ -283,8 +280,7 @@ impl<M: Medium> Space<M> {
 
     /// The table as it is on the medium.
     ///
-    /// # Errors
-    /// An entry that cannot be right; a media error.
+    /// # Errors An invalid entry; a media error.
     pub(crate) fn load_table(&self) -> Result<Vec<u64>, SpaceError> {
         let at = self.layout.entry_at(0);
         let mut bytes = vec![0; 8 * self.layout.device_blocks()];
@@ -353,12 +349,12 @@ impl<M: Medium> Space<M> {
         self.preallocated.len() >= count
     }
 
-    /// Takes a block that was reserved.
+    /// Takes a reserved block.
     pub(crate) fn take(&mut self) -> BlockNo {
         BlockNo(self.preallocated.pop().expect("a request reserves what it takes"))
     }
 
-    /// Frees a block that nothing durable has ever named.
+    /// Frees a block without a durable name.
     pub(crate) fn free_unused(&mut self, place: u64) {
         // No durable pointer names the block, so its reuse needs no fence.
         self.preallocated.push(place);
@@ -416,7 +412,7 @@ impl<M: Medium> Space<M> {
         Ok(scratch)
     }
 
-    /// Stores a word of the head and makes it and all that was flushed before durable.
+    /// Stores a word of the head. Makes the word and all earlier flushes durable.
     ///
     /// # Errors
     /// The medium's.

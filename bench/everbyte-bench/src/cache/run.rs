@@ -210,7 +210,7 @@ fn play_slice(
         let (mut buffer, mut own) = (vec![1; stream.longest], Vec::new());
         // Bytes of another client or slice would meet their own copies in the cache.
         let mut rng = SmallRng::seed_from_u64(1 + (first as u64) * 64 + number as u64);
-        while start.elapsed() < settings.slice {
+        while own.is_empty() || start.elapsed() < settings.slice {
             settings.check_stop()?;
             let at = next.fetch_add(1, Ordering::Relaxed) % stream.later.len();
             refresh(&mut rng, &stream.later[at], &mut buffer);

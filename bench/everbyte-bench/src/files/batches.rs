@@ -124,7 +124,9 @@ impl<T: Target> Files<T> {
         round: usize,
     ) -> Result<Sample> {
         let (mut sample, mut turn, start) = (Sample::default(), round, Instant::now());
-        while sample.elapsed < slice && start.elapsed() < slice * SLICES_MAX {
+        while sample.elapsed.is_zero()
+            || sample.elapsed < slice && start.elapsed() < slice * SLICES_MAX
+        {
             turn += 1;
             self.batch(operation, turn, &mut sample)?;
         }

@@ -63,7 +63,7 @@ fn append<T: Target>(target: &T, slice: Duration) -> Result<Histogram<u64>> {
     let log = target.open(LOG)?;
     target.truncate(&log)?;
     let (start, mut bytes) = (Instant::now(), 0);
-    while start.elapsed() < slice {
+    while latencies.is_empty() || start.elapsed() < slice {
         let begun = Instant::now();
         target.append(&log, payload.next(APPEND_BYTES))?;
         target.fsync(&log)?;

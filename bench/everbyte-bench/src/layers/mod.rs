@@ -261,7 +261,9 @@ fn measure(
     let mut requests = 0;
     let start = Instant::now();
     // Each byte is requested about once. More requests would measure a warm page cache.
-    while requests < files * blocks && (requests % STRIDE != 0 || start.elapsed() < slice) {
+    while requests < files * blocks
+        && (requests == 0 || requests % STRIDE != 0 || start.elapsed() < slice)
+    {
         let file = usize::try_from(requests % files)?;
         let block = match workload.requests.pattern {
             Pattern::Sequential => requests / files,

@@ -116,7 +116,7 @@ impl<'a> Client<'a> {
         let server_start = self.server.cpu_ns()?;
         let (start, cpu_start) = (Instant::now(), thread_cpu());
         let mut calls = 0;
-        while start.elapsed() < slice {
+        while calls == 0 || start.elapsed() < slice {
             for _ in 0..STRIDE {
                 match call {
                     Call::Stat => drop(self.target.stat(FILE)?),

@@ -219,7 +219,7 @@ fn kill_child(
     let status = child.wait()?;
     heard.and(killed)?;
     ensure!(status.signal() == Some(SIGKILL), "the child ended before its kill: {status}");
-    // Reports left in the pipe were sent before the kill, so the database must have them.
+    // Reports left in the pipe were sent before the kill, so they count as answers.
     let lines = std::iter::once(Ok(first)).chain(out.lines());
     lines.map(|line| Ok(serde_json::from_str(&line?)?)).collect()
 }

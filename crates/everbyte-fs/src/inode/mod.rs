@@ -4,7 +4,6 @@ pub(crate) mod blocks;
 pub(crate) mod edits;
 pub(crate) mod inode_ref;
 pub(crate) mod locks;
-pub(crate) mod lookup_count;
 pub(crate) mod open_files;
 pub(crate) mod orphan;
 pub(crate) mod tables;

@@ -25,7 +25,6 @@ use crate::format::{
 };
 use crate::index::{self, TableIndex, Tables};
 use crate::inode::locks;
-use crate::inode::lookup_count;
 
 /// Name of a table in errors.
 const TABLE: &str = "inode table";
@@ -237,7 +236,6 @@ impl<M: Medium> InodeTables<M> {
         if table >= self.tables.load(Ordering::Acquire) || !self.geometry.is_inode(inode) {
             return Ok(None);
         }
-        lookup_count::count();
         let table_at = self.table_at(reader, table)?;
         let used = self.geometry.used(table_at, inode);
         let word = match self.index.window() {
@@ -304,7 +302,6 @@ impl<M: Medium> InodeTables<M> {
     ) -> Result<AllocatedInode<'t, M>, FsError> {
         loop {
             if let Some(number) = self.pop(volume) {
-                lookup_count::count();
                 let table_at = self.table_at(reader_of(volume), self.geometry.table_of(number))?;
                 let at = self.geometry.inode_at(table_at, number);
                 return Ok(AllocatedInode { tables: self, number, at, is_used: false });
@@ -447,7 +444,6 @@ impl<M: Medium> InodeTables<M> {
     ) -> Result<PoolOffset, Corrupt> {
         // Two batches may change bits in one word, so the lock outlives the plan.
         batch.hold(self.stripe_of(inode));
-        lookup_count::count();
         self.table_at(reader_of(batch.volume()), self.geometry.table_of(inode))
     }
 

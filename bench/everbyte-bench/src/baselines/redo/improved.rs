@@ -1,13 +1,12 @@
 //! Redo logging of differences, improved.
 //!
 //! Differences from `published`:
-//! - Differences are sets of lines, found as the block volume finds
-//!   them. They stay in DRAM until a
-//!   commit, so a line that changes twice is logged once.
-//! - A commit streams all of them as one group with one CRC-32C, behind one fence; there is no
+//! - Differences are sets of lines, found as the block volume finds them. They stay in DRAM until a
+//!   commit, so two changes of a line are logged once.
+//! - A commit streams all lines as one group with one CRC-32C, behind one fence. The log has no
 //!   commit word.
-//! - Whole blocks are streamed to their new places at once. Until the group that names it is
-//!   logged, a new block is changed in place.
+//! - Whole blocks are streamed to their new places immediately. A new block is changed in place
+//!   until its group is logged.
 //! - A checkpoint takes lines from DRAM, each once, streams them, and has two fences.
 //!
 //! Durable when answered: one fence where lines are logged, two where a block is replaced: the
@@ -44,7 +43,7 @@ const ENTRY_BYTES: usize = 16;
 const REPLACE_LINES: u32 = 33;
 /// Bytes that an edit takes in a group at most.
 const EDIT_BYTES_MAX: usize = ENTRY_BYTES + (REPLACE_LINES as usize - 1) * LINE;
-/// Bytes that a group has besides, at most.
+/// Most bytes of a group in addition to its entries.
 const GROUP_BYTES: usize = HEADER_BYTES + LINE;
 /// In the first word of an entry: the block is replaced.
 const REPLACED: u64 = 1 << 63;
@@ -81,10 +80,9 @@ pub(crate) struct Improved<M> {
 }
 
 impl<M: Medium> Improved<M> {
-    /// Opens a device: reads the log, copies in place what it says, and begins a new generation.
+    /// Opens a device: reads the log, copies its contents in place, and begins a new generation.
     ///
-    /// # Errors
-    /// There is no device, or its log or table cannot be right.
+    /// # Errors The device is missing, or its log or table is invalid.
     pub(crate) fn open(medium: Arc<M>, delta: Delta) -> Result<Self, SpaceError> {
         let space = Space::open(medium, CODE, delta)?;
         let places = space.load_table()?;
@@ -121,7 +119,7 @@ impl<M: Medium> Improved<M> {
         index(self.space.layout.log_bytes()) - self.tail
     }
 
-    /// Reads the group at the tail, if a whole one is there.
+    /// Reads the group at the tail, if it is complete.
     fn load_group(&mut self) -> Result<bool, SpaceError> {
         if self.log_room() < HEADER_BYTES {
             return Ok(false);
@@ -141,7 +139,7 @@ impl<M: Medium> Improved<M> {
         Ok(word(&self.group, 0) & u64::from(u32::MAX) == check || planted(Bug::ImprovedUnchecked))
     }
 
-    /// Takes over what the group that was read says.
+    /// Applies the contents of the last read group.
     fn take_group(&mut self) -> Result<(), SpaceError> {
         let at = self.log_at();
         let wrong = |what| SpaceError::corrupt("log", at, what);
@@ -181,7 +179,7 @@ impl<M: Medium> Improved<M> {
         Ok(())
     }
 
-    /// Moves a block, whose lines in DRAM are of no use then.
+    /// Moves a block. Its lines in DRAM become useless.
     fn move_to(&mut self, block: usize, place: u64) {
         self.overlay.remove(block);
         self.places[block] = place;
@@ -300,7 +298,7 @@ impl<M: Medium> Improved<M> {
         self.running_bytes = 0;
     }
 
-    /// Copies in place what was logged, and begins a new generation.
+    /// Copies the logged contents in place, and begins a new generation.
     fn copy_in_place(&mut self) -> Result<(), MediaError> {
         let Self { space, overlay, places, .. } = self;
         let medium = space.medium();

@@ -10,8 +10,9 @@
 //! are flushed and fenced all the same, as the paper's journal is, and the word waits for the
 //! flush.
 //!
-//! After a crash: the device is as after some number of requests, in both modes; after all that
-//! were answered if each is committed, and else at least those before the last flush.
+//! After a crash, in both modes: the device has the effects of a prefix of the requests. If each
+//! request is committed, the prefix includes all answered requests. Otherwise it includes at least
+//! the requests before the last flush.
 //!
 //! In the log: records of two words, the block (and a flag) and the range (or the new block), and
 //! the bytes, padded to words. Invariants: the commit word, the only one of the head, covers whole
@@ -50,7 +51,7 @@ pub(crate) struct Published<M> {
     replaced_at: Vec<u32>,
     /// Blocks that were replaced since the log was empty.
     replaced: Vec<usize>,
-    /// Bytes of the log that are filled, and that count.
+    /// Filled bytes of the log, and committed bytes.
     tail: u64,
     committed: u64,
     log_bytes: u64,
@@ -88,10 +89,9 @@ impl Record {
 }
 
 impl<M: Medium> Published<M> {
-    /// Opens a device: copies in place what the log says, and empties it.
+    /// Opens a device: copies the contents of the log in place, and empties the log.
     ///
-    /// # Errors
-    /// There is no device, or its log or table cannot be right.
+    /// # Errors The device is missing, or its log or table is invalid.
     pub(crate) fn open(medium: Arc<M>, delta: Delta) -> Result<Self, SpaceError> {
         let space = Space::open(medium, CODE, delta)?;
         let places = space.load_table()?;
@@ -165,7 +165,7 @@ impl<M: Medium> Published<M> {
         }
     }
 
-    /// Copies in place what counts in the log, and empties it.
+    /// Copies the committed records in place, and empties the log.
     fn empty_log(&mut self) -> Result<(), SpaceError> {
         if self.committed == 0 {
             return Ok(());
@@ -219,7 +219,7 @@ impl<M: Medium> Published<M> {
         Ok(())
     }
 
-    /// Forgets in DRAM what was in the log that is empty now.
+    /// Forgets the former contents of the emptied log in DRAM.
     fn forget_log(&mut self) {
         for block in self.replaced.drain(..) {
             self.replaced_at[block] = 0;
@@ -241,7 +241,7 @@ impl<M: Medium> Published<M> {
         self.log_bytes += record.bytes();
     }
 
-    /// Logs what replaces a block.
+    /// Logs the replacement of a block.
     fn replace(&mut self, block: usize, place: u64) {
         let old = std::mem::replace(&mut self.places[block], place);
         // Until the checkpoint, the table or a record still names the old block.

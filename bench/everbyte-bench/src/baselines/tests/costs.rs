@@ -93,8 +93,8 @@ fn ramfs() {
     }
 }
 
-/// Lines of stores in place are flushed once, behind one fence. A whole block is streamed, with a
-/// fence of its own. A first write flushes its entry besides; here the four share a line.
+/// Lines of stores in place are flushed once, behind one fence. A whole block is streamed with a
+/// separate fence. A first write flushes its entry besides; here the four share a line.
 #[test]
 fn none() {
     let kind = Kind::None;
@@ -146,9 +146,8 @@ fn journal_ordered() {
     expect(kind, Request::First, (3 * 4096, 0, 1 + 2), (3 * 4096, 1, 4 + 2 + 2));
 }
 
-/// A descriptor and the blocks, whatever part of them changes, of first writes the block of the
-/// table, too; a fence; a commit block; a fence. The checkpoint has a fence for the copies, and one
-/// for the head.
+/// A descriptor and the whole blocks; the block of the table for first writes; a fence; a commit
+/// block; a fence. The checkpoint has a fence for the copies, and one for the head.
 #[test]
 fn journal_data() {
     let kind = Kind::JournalData;
@@ -173,8 +172,9 @@ fn shadow() {
 
 /// A record has 24 bytes, and the old ones: of a line 88, in two lines, of which one of the four
 /// records here touches three; of a block none, of which one of the four lies in two lines. Each
-/// request fences them, flushes the head and fences. The checkout flushes what is new, lines in
-/// place or whole blocks and the line of their entries, and fences; then the head, and fences.
+/// request fences them, flushes the head and fences. The checkout flushes the new lines in place,
+/// or the whole blocks and the line of their entries, and fences. Then it flushes the head, and
+/// fences.
 #[test]
 fn rollback_published() {
     let kind = Kind::RollbackPublished;

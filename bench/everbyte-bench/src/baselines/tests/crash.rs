@@ -137,7 +137,8 @@ fn discarded_blocks() {
     }
 }
 
-/// Writes at the end of what was written, beyond it, across it, and after the end was discarded.
+/// Writes at the end of the written bytes, beyond and across the end, and after a discard of the
+/// end.
 #[test]
 fn appends() {
     for kind in durable().filter(|&kind| kind != Kind::None) {
@@ -156,7 +157,7 @@ fn appends() {
     }
 }
 
-/// Requests that change nothing, or little of what they write, where every one is compared.
+/// Requests with few or no changed bytes. Each is compared.
 #[test]
 fn changes_detected() {
     for kind in durable() {
@@ -176,7 +177,7 @@ fn changes_detected() {
     }
 }
 
-/// Enough of everything that each log fills, checkpoints by itself and starts again.
+/// Enough requests for each log to fill, to cause a checkpoint, and to start again.
 #[test]
 fn full_logs() {
     let explorer = Explorer {

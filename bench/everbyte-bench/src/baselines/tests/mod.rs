@@ -60,7 +60,7 @@ fn batch_over_one_commit_is_refused_or_split() {
     }
 }
 
-/// Opening the device of another scheme, or one whose bytes are wrong, is an error that says so.
+/// The opening of another scheme's device, or of a damaged device, fails with its cause.
 #[test]
 fn wrong_superblocks_are_refused() {
     let bytes = Kind::None.medium_bytes(1 << 20, LOG_BYTES).unwrap();
@@ -83,8 +83,8 @@ fn wrong_superblocks_are_refused() {
     assert!(damaged.contains("checksum"), "{damaged}");
 }
 
-/// Whatever the words of head, table and log are, opening and reading end with an answer.
-/// Rollback's pools are fuzzed elsewhere.
+/// For any words of head, table and log, opening and reading end with an answer. Rollback's pools
+/// are fuzzed elsewhere.
 #[test]
 fn damaged_devices_never_panic() {
     let (mut opened, mut refused) = (0, 0);

@@ -1,7 +1,7 @@
-//! Workloads on a scheme as scenarios for the crash explorer, with the oracle that each promises.
+//! Workloads on a scheme as scenarios for the crash explorer, with an oracle for its promise.
 //!
-//! Invariants: every state of the device between two steps is known beforehand; an oracle demands
-//! one of those that the events before the crash allow, and nothing of what no promise covers.
+//! Invariants: every state of the device between two steps is known in advance. An oracle demands a
+//! state allowed by the events before the crash, and nothing beyond the promise.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
