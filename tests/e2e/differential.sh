@@ -22,13 +22,18 @@ on_exit unmount "$REFERENCE"
 root mount -t ext4 "$LOOP" "$REFERENCE"
 new_files 384
 root chown "$EUID" "$REFERENCE"
-mount_files
+# Only root can act as other users.
+OPTIONS=()
+[[ $EUID -ne 0 ]] || OPTIONS=(--allow-other)
+mount_files "${OPTIONS[@]}"
 
-timeout 300 "$PYTHON" "$E2E/privileges.py" "$REFERENCE" "$MOUNT" >"$SCRATCH/privileges.log" 2>&1 || {
-    tail -n 22 "$SCRATCH/privileges.log" >&2
-    fail "files on a mount do not lose privileges as on ext4"
-}
-say "$(tail -n 1 "$SCRATCH/privileges.log")"
+if [[ $EUID -eq 0 ]]; then
+    timeout 300 "$PYTHON" "$E2E/privileges.py" "$REFERENCE" "$MOUNT" >"$SCRATCH/privileges.log" 2>&1 || {
+        tail -n 22 "$SCRATCH/privileges.log" >&2
+        fail "files on a mount do not lose privileges as on ext4"
+    }
+    ok "$(tail -n 1 "$SCRATCH/privileges.log"): privileges go on a mount as on ext4"
+fi
 
 for ((round = 0; round < SEEDS; round++)); do
     seed=$([[ $round -eq 0 ]] && echo 1 || echo $RANDOM)
