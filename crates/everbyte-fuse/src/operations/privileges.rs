@@ -70,16 +70,18 @@ impl<M: Medium> Operations<M> {
             let set = SetAttr { permissions: Some(permissions), ..SetAttr::default() };
             self.with_space(|| self.fs.set_attr(inode, &set))?;
         }
-        if loses_capability {
-            match self.with_space(|| self.fs.remove_attribute(inode, CAPABILITY)) {
-                // Another change has removed it in the time between.
-                Err(FsError::NoAttribute) => {}
-                removed => removed?,
-            }
-        }
-        // The answer to a write carries no mode, so the kernel would keep the old one.
+        let removed = match loses_capability {
+            true => self.with_space(|| self.fs.remove_attribute(inode, CAPABILITY)),
+            false => Ok(()),
+        };
+        // The answer to a write carries no mode, so the kernel would keep the old one. The bits are
+        // cleared even if the removal has failed.
         self.caches.forget_attributes(inode);
-        Ok(())
+        match removed {
+            // Another change has removed it in the time between.
+            Err(FsError::NoAttribute) => Ok(()),
+            removed => removed,
+        }
     }
 
     /// As [`Self::drop_privileges`], for a change whose request does not tell the caller's rights.
