@@ -141,7 +141,9 @@ impl OpenCache {
     }
 
     pub(super) fn inspect(&self) -> Result<Inspection, CacheError> {
-        Ok(inspect(&*self.device()?)?)
+        // Under the lock: a copy of the handle outlives a close, and the next opening meets it.
+        let device = self.device.lock();
+        Ok(inspect(&**device.as_ref().ok_or(DeviceError::Gone)?)?)
     }
 
     pub(crate) fn size_bytes(&self) -> u64 {
@@ -150,9 +152,9 @@ impl OpenCache {
 
     /// The rights to open the backing device named by the pool now.
     fn rights(&self) -> Rights {
-        let device = self.device.lock().clone();
+        let device = self.device.lock();
         let unused = || Rights::Nothing("the cache is closed".into());
-        device.map_or_else(unused, |device| self.backing_use.rights(device.pool()))
+        device.as_ref().map_or_else(unused, |device| self.backing_use.rights(device.pool()))
     }
 
     /// The facts about its backing device, if the volume is readable, and about the device of an
