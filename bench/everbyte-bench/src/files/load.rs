@@ -1,7 +1,7 @@
 //! Appends of 4 KiB with `fsync`, while one thread streams over a file and another creates and removes files.
 //!
-//! Invariants: the three threads start together. The other two run until the last append is durable. An append and its
-//! `fsync` are one latency.
+//! Invariants: the three threads start together. The other two do a part of their work, and continue until the
+//! last append is durable. An append and its `fsync` are one latency.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -82,7 +82,7 @@ fn append<T: Target>(target: &T, slice: Duration) -> Result<Histogram<u64>> {
 fn stream<T: Target>(target: &T, is_over: &AtomicBool) -> Result<u64> {
     let mut payload = Payload::unedited();
     let (file, mut bytes) = (target.open(STREAM)?, 0);
-    while !is_over.load(Ordering::Relaxed) {
+    while bytes == 0 || !is_over.load(Ordering::Relaxed) {
         target.write(&file, bytes % STREAMED_BYTES, payload.next(STREAM_BYTES))?;
         bytes += STREAM_BYTES as u64;
     }
@@ -94,7 +94,7 @@ fn stream<T: Target>(target: &T, is_over: &AtomicBool) -> Result<u64> {
 fn make_files<T: Target>(target: &T, is_over: &AtomicBool) -> Result<u64> {
     let paths: Vec<String> = (0..FILES).map(|file| format!("{DIRECTORY}/{file}")).collect();
     let mut made = 0;
-    while !is_over.load(Ordering::Relaxed) {
+    while made == 0 || !is_over.load(Ordering::Relaxed) {
         for path in &paths {
             target.make_file(path)?;
             made += 1;

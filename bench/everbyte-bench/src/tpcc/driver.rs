@@ -82,7 +82,8 @@ pub(crate) fn run_watched(
     let (started, cpu_before) = (Instant::now(), thread_cpu());
     let is_over = |outcome: &Outcome| match until {
         Until::Transactions(count) => outcome.transactions + outcome.aborted >= count,
-        Until::Duration(duration) => started.elapsed() >= duration,
+        // On a busy machine a slice can end before the first transaction.
+        Until::Duration(duration) => outcome.transactions > 0 && started.elapsed() >= duration,
     };
     while !is_over(&outcome) {
         if deck.is_empty() {
