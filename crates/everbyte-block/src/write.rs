@@ -187,6 +187,9 @@ impl<M: Medium> BlockVolume<M> {
     /// Writes disjoint requests in one epoch, or in several epochs if they do not fit in one. Returns the last
     /// epoch.
     fn write_in_epoch(&self, batch: &mut [PendingWrite<'_, '_>]) -> u64 {
+        if let [one] = &*batch {
+            self.extent().prefetch_entries(range_of(&one.request));
+        }
         let _op = self.volume().begin_op();
         let locks = self.extent().locks();
         let mut blocks = match &*batch {
@@ -196,7 +199,29 @@ impl<M: Medium> BlockVolume<M> {
         if planted(Bug::BlocksUnlockedEarly) {
             blocks.clear();
         }
+        if let [one] = &mut *batch
+            && let Some(epoch) = self.try_direct_path(one)
+        {
+            return epoch;
+        }
         self.write_locked(batch)
+    }
+
+    /// Tries the direct path, and returns the epoch. `None` if the request needs a plan. The caller holds the
+    /// quiesce lock and the block locks.
+    fn try_direct_path(
+        &self,
+        PendingWrite { request, outcome }: &mut PendingWrite<'_, '_>,
+    ) -> Option<u64> {
+        // Under the locks: the volume may have shrunk since the caller's check. The planner reports it.
+        self.check_write(named(request)).ok()?;
+        match self.extent().try_direct_path(DeviceOffset(request.offset), request.data) {
+            Ok(epoch) => epoch,
+            Err(error) => {
+                **outcome = Err(named(request).failed(self.volume(), error));
+                Some(0)
+            }
+        }
     }
 
     /// Writes disjoint requests as `write_in_epoch`. The caller holds the quiesce lock and the block locks.

@@ -5,7 +5,7 @@
 //! share of lines saved, and compares every write while that share is worth more than the reads, by the
 //! medium's own cost of a read and a write.
 //!
-//! The sample is taken by the volume's count of writes. The count has a line of memory for each lane, so
+//! A write on the direct path counts once for all its blocks. The sample is taken by the volume's count of writes. The count has a line of memory for each lane, so
 //! threads without comparisons store to no shared line.
 
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,7 +1,7 @@
 //! An extent: bytes below a root word, with everything needed to read and to write them.
 //!
 //! Owns the state shared by its parts: the map's shape, the locks, the settings. Lookup of words is in `map`,
-//! writing in `plan`, `short` and `fua`, reading in `read`, `unlocked` and `view`, unmapping in `unmap`,
+//! writing in `plan`, `fast_path`, `direct` and `fua`, reading in `read`, `unlocked` and `view`, unmapping in `unmap`,
 //! resizing in `resize`, scrubbing in `scrub`. Locks are taken in this order: the volume's quiesce lock,
 //! block locks, a lane, the structure lock.
 //!
@@ -175,6 +175,11 @@ impl<M: Medium> Extent<M> {
     /// write.
     pub(crate) fn compares(&self) -> bool {
         self.delta.compares_after(self.volume.count_write())
+    }
+
+    /// Returns true if the calling thread's next write is compared, and does not count that write.
+    pub(crate) fn compares_next(&self) -> bool {
+        self.delta.compares_after(self.volume.counted_writes())
     }
 
     pub(crate) fn threshold(&self) -> &Threshold {

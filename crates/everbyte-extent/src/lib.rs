@@ -10,6 +10,7 @@
 mod address;
 mod checksum;
 mod delta;
+mod direct;
 mod error;
 mod extent;
 mod fast_path;

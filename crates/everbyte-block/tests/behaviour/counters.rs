@@ -123,6 +123,26 @@ fn rewritten_fresh_blocks_cost_one_fence() {
     assert_eq!(again.bytes_stored, 2 * 4096, "over the new blocks, whose entries stay");
 }
 
+/// The direct path takes these writes, since they are not compared.
+#[test]
+fn direct_write_costs_one_fence_one_record() {
+    let options = BlockOptions { delta: Delta::Off, ..ON };
+    for blocks in [2, 4, 25, 256, 512_u64] {
+        let volume = new_volume(&new_pool(4096), "v", 8 << 20, &options);
+        let len = usize::try_from(blocks * 4096).unwrap();
+        volume.write(0, &pattern(1, 2 << 20), Fua::No).unwrap();
+        volume.flush().unwrap();
+        let (first, log) = cost(&volume, || volume.write(0, &pattern(2, len), Fua::No).unwrap());
+        let record = 64 + ((blocks - 1) * 16).next_multiple_of(64);
+        assert_eq!((first.fences, first.lines_flushed, log), (1, 0, record), "{blocks} blocks");
+        assert_eq!(first.bytes_stored, blocks * (4096 + 8) + record);
+        assert_eq!(first.lines_stored, blocks * (64 + 1) + record / 64);
+        let (again, log) = cost(&volume, || volume.write(0, &pattern(3, len), Fua::No).unwrap());
+        assert_eq!((again.fences, again.lines_flushed, log), (1, 0, 0), "over fresh blocks");
+        assert_eq!((again.bytes_stored, again.lines_stored), (blocks * 4096, blocks * 64));
+    }
+}
+
 #[test]
 fn threshold_chooses_log_or_replacement() {
     for (percent, lines, replaced) in

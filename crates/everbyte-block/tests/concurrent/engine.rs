@@ -210,6 +210,17 @@ pub(crate) fn batches() -> Workload {
     Workload::new("batches", tasks).not_comparing().delayed_max(60)
 }
 
+/// Direct writes of overlapping blocks, concurrent with a checkpoint and a reader.
+pub(crate) fn direct_writes() -> Workload {
+    let tasks = vec![
+        vec![write(b(MAPPED), 8192), write(b(MAPPED + 1), 8192)],
+        vec![write(b(MAPPED + 1), 12288), write(b(12), 8192)],
+        vec![Step::Flush],
+        vec![read(b(MAPPED), 12288)],
+    ];
+    Workload::new("direct writes", tasks).not_comparing().delayed_max(60)
+}
+
 /// A group rolled back concurrently with other writers.
 pub(crate) fn rolled_back() -> Workload {
     let tasks = vec![
@@ -426,6 +437,11 @@ fn reserved_passes() {
 #[test]
 fn batches_passes() {
     passes(&batches());
+}
+
+#[test]
+fn direct_writes_pass() {
+    passes(&direct_writes());
 }
 
 #[test]

@@ -5,8 +5,8 @@ use everbyte_crash::Omission;
 use everbyte_pool::plant::Bug;
 
 use crate::engine::{
-    crashing_recoveries, fua_fast_path, missing_leaf, replaced_in_flush, reused_under_reader,
-    same_blocks, short_overlaps, straggler,
+    crashing_recoveries, direct_writes, fua_fast_path, missing_leaf, replaced_in_flush,
+    reused_under_reader, same_blocks, short_overlaps, straggler,
 };
 use crate::explore::{self, Tried};
 use crate::mistake::Mistake;
@@ -43,6 +43,13 @@ fn blocks_unlocked_early() {
 fn fill_not_fenced() {
     // Of the failing images, one is not a cut and another a wrong one; either may come first.
     caught(Omission::fence_after_stream("data"), &missing_leaf(), " cut");
+}
+
+/// Rules 1 and 3 once more, for the streams and the entries of the direct path.
+#[test]
+fn direct_write_bugs() {
+    caught(Omission::fence_after_stream("data"), &direct_writes(), " cut");
+    caught(Bug::SealDoesNotWait, &direct_writes(), "no cut at all");
 }
 
 /// Rule 7: an epoch's dirty lines are flushed even if the next epoch has replaced the block.

@@ -15,6 +15,7 @@ mod scenario;
 mod steps;
 
 mod boundaries;
+mod direct;
 mod epochs;
 mod faults;
 mod lives;

@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use everbyte_crash::{Explorer, Omission, ReplayError, Summary};
 use everbyte_pool::plant::Bug;
 
+use crate::direct::uncompared;
 use crate::explore;
 use crate::mistake::Mistake;
 use crate::steps::{Case, End, Fault, HOLE, MAPPED, Step, b, w, w2};
@@ -138,6 +139,23 @@ fn bugs_that_one_or_two_requests_show() {
     ];
     for (bug, steps, expected) in table {
         caught(bug, steps, expected);
+    }
+}
+
+/// The same rules for the direct path, which takes several whole blocks without comparison.
+#[test]
+fn bugs_of_direct_writes() {
+    let direct = || write(b(MAPPED), 2 * 4096);
+    let log_fence = Omission::fence_after_stream("log of a");
+    let reused = vec![direct(), write(b(HOLE), 2 * 4096)];
+    let table: [(Mistake, Vec<Step>, &str); 4] = [
+        (log_fence.into(), vec![direct()], BLOCK_4),
+        (Omission::fence_after_stream("data").into(), vec![direct()], BLOCK_4),
+        (Omission::flush("data").in_workload().into(), vec![direct(), Step::Flush], FLUSHED),
+        (Bug::ReuseWithoutQuarantine.into(), reused, "block 5 differs"),
+    ];
+    for (mistake, steps, expected) in table {
+        caught_case(&crashing_once(), mistake, &uncompared("planted", steps), expected);
     }
 }
 

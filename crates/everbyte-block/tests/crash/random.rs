@@ -37,7 +37,8 @@ impl Dice {
 
     /// A place and a length near a boundary.
     fn range(&mut self) -> (u64, usize) {
-        let len = self.of(&[1, 8, 9, 63, 64, 65, 511, 2047, 2048, 2049, 4095, 4096, 4097, 9000]);
+        let len = self
+            .of(&[1, 8, 9, 63, 64, 65, 511, 2047, 2048, 2049, 4095, 4096, 4097, 8192, 9000, 12288]);
         let offset = self.of(&[0, 0, 0, 1, 63, 64, 512, 2048, 4095]);
         (b(FIRST + self.below(LAST - FIRST)) + offset, len)
     }

@@ -1,6 +1,6 @@
 //! The decision about the data of a mapped block: the change by a write.
 //!
-//! Owns the decision for the planner and the fast path. It is pure: it knows no medium, no map and no
+//! Owns the decision for the planner, the fast path and the direct path. It is pure: it knows no medium, no map and no
 //! batch. [`Extent::inspect`] collects its input.
 
 use everbyte_media::{BLOCK, BlockNo, LineMask, Medium};
@@ -130,6 +130,21 @@ impl<M: Medium> Extent<M> {
             };
         }
         state
+    }
+
+    /// Returns the state of `block`, a readable block, for a write of all of it without a comparison. Leaves
+    /// the logged lines out: the decision does not need them.
+    #[inline]
+    pub(crate) fn inspect_whole(&self, writer: &Writer<'_, M>, block: BlockNo) -> BlockState {
+        BlockState {
+            is_poisoned: false,
+            is_pinned: self.volume().is_pinned(block),
+            is_fresh: writer.is_fresh(block),
+            changed: LineMask::FULL,
+            logged: LineMask::EMPTY,
+            is_whole: true,
+            is_better_replaced: self.threshold().replaces_whole(),
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod choice;
 mod crash;
+mod direct;
 mod fast_path;
 mod fua;
 mod looks;

@@ -189,6 +189,41 @@ impl<M: Medium> Pair<M> {
             .change(|batch, constraints| Planner::new(extent, batch, constraints).write(at, data))
     }
 
+    /// Writes by a plan with prefetches, as the block volume does.
+    pub(crate) fn write_prefetched(
+        &self,
+        which: usize,
+        at: u64,
+        data: &[u8],
+    ) -> Result<u64, ExtentError> {
+        let extent = &self.extents[which];
+        let at = DeviceOffset(at);
+        let _op = self.volume().begin_op();
+        let _blocks = extent.locks().write([BlockRange::of_bytes(at, data.len() as u64)]);
+        self.volume().change(|batch, constraints| {
+            let mut planner = Planner::new(extent, batch, constraints);
+            planner.prefetch(std::iter::once((at, data)));
+            planner.write(at, data)
+        })
+    }
+
+    /// Tries the direct path, and nothing else. Returns the epoch of the write.
+    pub(crate) fn try_direct_path(
+        &self,
+        which: usize,
+        at: u64,
+        data: &[u8],
+    ) -> Result<Option<u64>, ExtentError> {
+        let extent = &self.extents[which];
+        extent.check_range(at, data.len() as u64)?;
+        let (at, blocks) =
+            (DeviceOffset(at), BlockRange::of_bytes(DeviceOffset(at), data.len() as u64));
+        extent.prefetch_entries(blocks);
+        let _op = self.volume().begin_op();
+        let _blocks = extent.locks().write([blocks]);
+        Ok(extent.try_direct_path(at, data)?)
+    }
+
     /// Tries the fast path, and nothing else.
     pub(crate) fn write_fast(
         &self,

@@ -447,6 +447,12 @@ impl<M: Medium> Volume<M> {
         before
     }
 
+    /// Returns the number of counted writes on the calling thread's first lane.
+    #[must_use]
+    pub fn counted_writes(&self) -> u32 {
+        self.writes[thread_index() % self.writes.len()].load(Ordering::Relaxed)
+    }
+
     fn take_lane(&self) -> MutexGuard<'_, Lane> {
         let first = thread_index() % self.lanes.len();
         for step in 0..self.lanes.len() {

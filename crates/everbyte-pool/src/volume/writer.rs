@@ -153,6 +153,18 @@ impl<'v, M: Medium> Writer<'v, M> {
         Some(self.own(block))
     }
 
+    /// Returns true if fewer than `blocks` blocks are preallocated and the pool is nearly full.
+    #[must_use]
+    pub fn may_lack_blocks(&self, blocks: usize) -> bool {
+        self.lane.free.len() < blocks && self.volume.shared.alloc.is_low()
+    }
+
+    /// Returns true in a group.
+    #[must_use]
+    pub fn is_in_group(&self) -> bool {
+        self.lane.group_blocks.is_some()
+    }
+
     /// Returns the next preallocated block of the lane. Preallocates blocks if the lane has none.
     fn next_preallocated(&mut self) -> Option<BlockNo> {
         let lane = &mut *self.lane;
