@@ -6,7 +6,7 @@
 //! fences. The proof is in `docs/crash-model.md`.
 
 use everbyte_media::{BlockNo, LineMask, Medium, PoolOffset};
-use everbyte_pool::format::Entry;
+use everbyte_pool::format::{Entry, WordItem};
 use everbyte_pool::{Corrupt, WriteError, Writer};
 use smallvec::SmallVec;
 
@@ -63,21 +63,68 @@ impl<'d> DurableWrite<'d> {
     }
 }
 
-/// Appends a redo record of the new bytes of `lines` of `block`.
+/// Appends a redo record of the new bytes of `lines` of `block`, if the log has room for it and `reserved_bytes`
+/// more.
 fn record<M: Medium>(
     writer: &mut Writer<'_, M>,
-    block: BlockNo,
-    lines: LineMask,
+    reserved_bytes: u64,
+    (block, lines): (BlockNo, LineMask),
     piece: BlockPiece<'_>,
 ) -> Result<State, WriteError> {
     // Without room the write goes into the epoch. The checkpoint of the epoch empties the lane.
-    if Writer::<M>::lines_bytes(lines) > writer.room_bytes() {
+    if Writer::<M>::lines_bytes(lines) + reserved_bytes > writer.room_bytes() {
         return Ok(State::NotAllowed);
     }
     // The record also has the bytes of the lines around the piece. If they cannot be read, no record is made: a torn
     // record would hide later records of the lane, and a whole record would redo zeroes.
     writer.log_redo(block, lines, piece.start, piece.data)?;
     Ok(State::Recorded { block, lines })
+}
+
+/// Fences the prepared writes. Then stores the redone lines in place and the filled blocks in their entries, and
+/// fences again. With `is_recorded` a redo record makes the entries durable.
+fn finish_durably<M: Medium>(
+    mut writer: Writer<'_, M>,
+    writes: &[DurableWrite<'_>],
+    is_recorded: bool,
+) -> Result<(), WriteError> {
+    let filled = writes.iter().filter_map(|write| match write.state {
+        Ok(State::Filled { entry_at, to, .. }) => Some((entry_at, Entry::data(to).encode())),
+        _ => None,
+    });
+    let words: SmallVec<[(PoolOffset, u64); 1]> = filled.collect();
+    // One fence for all fills and records of the call.
+    let mut committed = writer.commit()?;
+    for DurableWrite { piece, state } in writes {
+        match *state {
+            Ok(State::Recorded { block, lines }) => {
+                // Ordinary stores: the redo record is durable, and the checkpoint flushes the lines.
+                for (at, data) in piece.parts_in(block, lines) {
+                    committed.store(at, data);
+                }
+            }
+            // Before the entry names it: undo does not free this block, so later writes must log it.
+            Ok(State::Filled { to, .. }) => committed.mark_reachable(to),
+            _ => {}
+        }
+    }
+    if is_recorded && !words.is_empty() {
+        let item = |&(PoolOffset(target), old): &(PoolOffset, u64)| WordItem { target, old };
+        writer.log_redo_words(&words.iter().map(item).collect::<SmallVec<[WordItem; 1]>>());
+        committed = writer.commit()?;
+        for &(at, word) in &words {
+            committed.store_redone_word(at, word);
+        }
+    } else {
+        committed.store_words_durably(&words)?;
+    }
+    // After the entries are durable: before, a crash would find the old blocks in use.
+    for write in writes {
+        if let Ok(State::Filled { old: Some(old), .. }) = write.state {
+            committed.defer_free(old);
+        }
+    }
+    Ok(())
 }
 
 impl<M: Medium> Extent<M> {
@@ -110,14 +157,22 @@ impl<M: Medium> Extent<M> {
         // All targets first, so that their memory accesses overlap.
         let mut targets: SmallVec<[_; 1]> =
             writes.iter().map(|write| self.fua_target(write.piece)).collect();
+        // Without an entry in the log that recovery could put over a new one, the entries need no record.
+        let reserved_bytes = match self.volume().may_redo_words() {
+            true => Writer::<M>::words_bytes(writes.len()),
+            false => 0,
+        };
         let mut writer = None;
         for (write, target) in writes.iter_mut().zip(targets.drain(..)) {
             write.state = target.map_err(ExtentError::from).and_then(|target| match target {
-                Some((at, old)) => self.prepare_durably(&mut writer, at, old, write.piece),
+                Some(target) => {
+                    self.prepare_durably(&mut writer, reserved_bytes, target, write.piece)
+                }
                 None => Ok(State::NotAllowed),
             });
         }
-        let ended = writer.map_or(Ok(()), |writer| self.finish_durably(writer, writes));
+        let is_recorded = reserved_bytes > 0;
+        let ended = writer.map_or(Ok(()), |writer| finish_durably(writer, writes, is_recorded));
         // The fences are shared, so no write of the call is known to be durable.
         if let Err(error) = ended.and_then(|()| self.medium().check().map_err(WriteError::from)) {
             for write in writes {
@@ -146,12 +201,13 @@ impl<M: Medium> Extent<M> {
         Ok(self.volume().fua_fast_path_allowed(at, named).then_some((at, entry)))
     }
 
-    /// Takes the steps of a durable write of `piece` over `old` up to the first fence.
+    /// Takes the steps of a durable write of `piece` over `old` up to the first fence. Leaves room for
+    /// `reserved_bytes` in the log.
     fn prepare_durably<'v>(
         &'v self,
         writer: &mut Option<Writer<'v, M>>,
-        entry_at: PoolOffset,
-        old: Option<Entry>,
+        reserved_bytes: u64,
+        (entry_at, old): (PoolOffset, Option<Entry>),
         piece: BlockPiece<'_>,
     ) -> Result<State, ExtentError> {
         let data = old.filter(|entry| !entry.flags.zero).map(|entry| entry.block);
@@ -172,11 +228,15 @@ impl<M: Medium> Extent<M> {
                 && !self.volume().is_pinned(block)
                 && !self.became_poisoned(block, piece)
             {
-                return Ok(record(self.joined(writer)?, block, changed, piece)?);
+                let writer = self.joined(writer)?;
+                return Ok(record(writer, reserved_bytes, (block, changed), piece)?);
             }
             self.check_replaceable(block, piece)?;
         }
         let writer = self.joined(writer)?;
+        if reserved_bytes > writer.room_bytes() {
+            return Ok(State::NotAllowed);
+        }
         let Some(to) = writer.alloc() else { return Ok(State::NotAllowed) };
         if !self.fill_durably(writer, to, data, piece)? {
             return Ok(State::NotAllowed);
@@ -193,44 +253,6 @@ impl<M: Medium> Extent<M> {
             Some(writer) => Ok(writer),
             None => Ok(writer.insert(self.volume().join()?)),
         }
-    }
-
-    /// Fences the prepared writes. Then stores the redone lines in place and the filled blocks in their
-    /// entries, and fences again.
-    fn finish_durably(
-        &self,
-        mut writer: Writer<'_, M>,
-        writes: &[DurableWrite<'_>],
-    ) -> Result<(), WriteError> {
-        // One fence for all fills and records of the call.
-        let mut committed = writer.commit()?;
-        let mut words: SmallVec<[(PoolOffset, u64); 1]> = SmallVec::new();
-        for DurableWrite { piece, state } in writes {
-            match *state {
-                Ok(State::Recorded { block, lines }) => {
-                    // Ordinary stores: the redo record is durable, and the checkpoint flushes the
-                    // lines.
-                    for (at, data) in piece.parts_in(block, lines) {
-                        committed.store(at, data);
-                    }
-                }
-                Ok(State::Filled { entry_at, to, .. }) => {
-                    // Before the entry names it: undo does not free this block, so later writes
-                    // must log it.
-                    committed.mark_reachable(to);
-                    words.push((entry_at, Entry::data(to).encode()));
-                }
-                _ => {}
-            }
-        }
-        committed.store_words_durably(&words)?;
-        // After the entries are durable: before, a crash would find the old blocks in use.
-        for write in writes {
-            if let Ok(State::Filled { old: Some(old), .. }) = write.state {
-                committed.defer_free(old);
-            }
-        }
-        Ok(())
     }
 
     /// Fills `to` and its checksum, if the extent has checksums. The commit makes both durable. Returns false and

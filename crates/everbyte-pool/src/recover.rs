@@ -65,7 +65,7 @@ impl UndoScope {
 pub(crate) struct Undo {
     restores: Vec<Restore>,
     /// FUA fast-path writes, in the order they were made.
-    redo: Vec<(u32, SavedLines)>,
+    redo: Vec<(u32, Restore)>,
 }
 
 impl Undo {
@@ -83,7 +83,7 @@ impl Undo {
             for logged in scan_half(medium, &scope.geometry, lane, epoch)? {
                 match logged {
                     Logged::Undo(restore) => undo.restores.push(restore),
-                    Logged::Redo(order, saved) => undo.redo.push((order, saved)),
+                    Logged::Redo(order, contents) => undo.redo.push((order, contents)),
                 }
             }
         }
@@ -110,15 +110,21 @@ impl Undo {
                 Restore::Lines(saved) => lines.push((saved.block, saved.lines)),
             }
         }
+        let redone = self.redo.iter().flat_map(|(_, contents)| match contents {
+            Restore::Words(items) => items.iter().map(|item| PoolOffset(item.target)).collect(),
+            Restore::Lines(saved) => vec![saved.block.offset()],
+        });
         // Recovery stores to these places. No damage of the log may reach a superblock or another log.
         let is_outside = |at: &&PoolOffset| !at.0.is_multiple_of(8) || !scope.allows(at.block());
         if let Some(&at) = words.iter().find(is_outside) {
             return wrong(at, "it points outside the pool's data");
         }
-        let of_lines = lines.iter().map(|&(block, _)| block);
-        let blocks = of_lines.chain(self.redo.iter().map(|(_, saved)| saved.block));
-        if let Some(block) = blocks.filter(|&block| !scope.allows_data(block)).min() {
-            return wrong(block.offset(), "it points outside the pool's data");
+        let of_lines = lines.iter().map(|&(block, _)| block.offset());
+        // A redo record changes data and maps, never a header.
+        let is_foreign =
+            |at: &PoolOffset| !at.0.is_multiple_of(8) || !scope.allows_data(at.block());
+        if let Some(at) = of_lines.chain(redone).filter(is_foreign).min() {
+            return wrong(at, "it points outside the pool's data");
         }
         // With two old values of one word the order of the undo would decide, and lanes have no order.
         words.sort_unstable();
@@ -150,29 +156,30 @@ impl Undo {
     /// Restores all old contents and writes them back; durable after a fence. Skips stores to bad memory: a
     /// reader there gets an error.
     pub(crate) fn apply<M: Medium>(&self, medium: &M) -> InFlight<usize> {
-        let mut dirty = Dirty::default();
-        for restore in &self.restores {
-            match restore {
-                Restore::Words(items) => {
-                    let at = |item: &WordItem| PoolOffset(item.target).block();
-                    for item in items.iter().filter(|item| !is_poisoned(medium, at(item))) {
-                        dirty.store_word(medium, PoolOffset(item.target), item.old);
-                    }
-                }
-                Restore::Lines(saved) => put(medium, saved, &mut dirty),
-            }
-        }
-        dirty.flush(medium).with(self.restores.len())
+        put_all(medium, self.restores.iter()).with(self.restores.len())
     }
 
     /// Does the FUA fast-path writes again and writes them back; durable after a fence.
     fn redo<M: Medium>(&self, medium: &M) -> InFlight<usize> {
-        let mut dirty = Dirty::default();
-        for (_, saved) in &self.redo {
-            put(medium, saved, &mut dirty);
-        }
-        dirty.flush(medium).with(self.redo.len())
+        put_all(medium, self.redo.iter().map(|(_, contents)| contents)).with(self.redo.len())
     }
+}
+
+/// Stores `all` in this order, and writes them back.
+fn put_all<'r, M: Medium>(medium: &M, all: impl Iterator<Item = &'r Restore>) -> InFlight<()> {
+    let mut dirty = Dirty::default();
+    for contents in all {
+        match contents {
+            Restore::Words(items) => {
+                let at = |item: &WordItem| PoolOffset(item.target).block();
+                for item in items.iter().filter(|item| !is_poisoned(medium, at(item))) {
+                    dirty.store_word(medium, PoolOffset(item.target), item.old);
+                }
+            }
+            Restore::Lines(saved) => put(medium, saved, &mut dirty),
+        }
+    }
+    dirty.flush(medium)
 }
 
 /// Returns true if a store to `block` would be lost. Probes it first.

@@ -143,6 +143,34 @@ fn direct_write_costs_one_fence_one_record() {
     }
 }
 
+/// Also in a batch, where each of these requests has its own two fences.
+#[test]
+fn fua_blocks_write_costs_two_fences_one_record() {
+    let options = BlockOptions { delta: Delta::Off, ..ON };
+    let volume = new_volume(&new_pool(4096), "v", 8 << 20, &options);
+    volume.write(0, &pattern(1, 2 << 20), Fua::No).unwrap();
+    volume.flush().unwrap();
+    for blocks in [2, 4, 25, 256, 512_u64] {
+        let data = pattern(blocks, usize::try_from(blocks * 4096).unwrap());
+        let record = 64 + ((blocks - 1) * 16).next_multiple_of(64);
+        let checkpoints = volume.volume().checkpoints();
+        let (short, log) = cost(&volume, || volume.write(0, &data, Fua::Yes).unwrap());
+        assert_eq!((short.fences, short.lines_flushed, log), (2, 0, record), "{blocks} blocks");
+        assert_eq!(short.bytes_stored, blocks * (4096 + 8) + record);
+        assert_eq!(short.lines_stored, blocks * (64 + 1) + record / 64);
+        assert_eq!(volume.volume().checkpoints(), checkpoints);
+        let mut back = vec![0; data.len()];
+        volume.read(0, &mut back).unwrap();
+        assert!(back == data);
+    }
+    let data = pattern(3, 8192);
+    let request = |at: u64| WriteRequest { offset: at * 4096, data: &data, fua: Fua::Yes };
+    let (both, log) = cost(&volume, || {
+        assert!(volume.write_batch(&[request(0), request(9)]).iter().all(Result::is_ok));
+    });
+    assert_eq!((both.fences, both.lines_flushed, log), (4, 0, 2 * 128));
+}
+
 #[test]
 fn threshold_chooses_log_or_replacement() {
     for (percent, lines, replaced) in

@@ -221,6 +221,17 @@ pub(crate) fn direct_writes() -> Workload {
     Workload::new("direct writes", tasks).not_comparing().delayed_max(60)
 }
 
+/// Durable writes of several blocks that overlap, from several lanes and epochs.
+pub(crate) fn durable_direct_writes() -> Workload {
+    let tasks = vec![
+        vec![durable(b(MAPPED), 8192), durable(b(MAPPED + 1), 4096)],
+        vec![durable(b(MAPPED + 1), 8192), write(b(MAPPED), 8192)],
+        vec![Step::Flush],
+        vec![read(b(MAPPED), 12288)],
+    ];
+    Workload::new("durable direct writes", tasks).not_comparing().delayed_max(100)
+}
+
 /// A group rolled back concurrently with other writers.
 pub(crate) fn rolled_back() -> Workload {
     let tasks = vec![
@@ -437,6 +448,12 @@ fn reserved_passes() {
 #[test]
 fn batches_passes() {
     passes(&batches());
+}
+
+#[test]
+fn durable_direct_writes_pass() {
+    passes(&durable_direct_writes());
+    passes(&durable_direct_writes().delayed_max(15).nested());
 }
 
 #[test]

@@ -5,8 +5,8 @@ use everbyte_crash::Omission;
 use everbyte_pool::plant::Bug;
 
 use crate::engine::{
-    crashing_recoveries, direct_writes, fua_fast_path, missing_leaf, replaced_in_flush,
-    reused_under_reader, same_blocks, short_overlaps, straggler,
+    crashing_recoveries, direct_writes, durable_direct_writes, fua_fast_path, missing_leaf,
+    replaced_in_flush, reused_under_reader, same_blocks, short_overlaps, straggler,
 };
 use crate::explore::{self, Tried};
 use crate::mistake::Mistake;
@@ -68,6 +68,12 @@ fn fua_fast_path_ignores_records() {
 #[test]
 fn redo_in_lane_order() {
     caught(Bug::RedoInLaneOrder, &short_overlaps(), "a wrong cut");
+}
+
+/// The same for entries: an entry names the block of the later write.
+#[test]
+fn redo_of_entries_in_lane_order() {
+    caught(Bug::RedoInLaneOrder, &durable_direct_writes(), "cut");
 }
 
 /// Reads without locks: a copy is valid after the second check.

@@ -1,6 +1,8 @@
 //! Memory that fails before a crash: an answer of success stays true. A crash leaves sound memory: the failed
 //! memory's contents are seen as they were stored.
 
+use everbyte_block::Delta;
+
 use crate::explore;
 use crate::steps::{Case, Fault, HOLE, MAPPED, Step, ZERO, b, w, w2};
 
@@ -49,6 +51,28 @@ fn successful_fua_write_is_durable() {
             durable(b(MAPPED + 2), 4096),
         ]
     });
+}
+
+/// Writes on the direct path, durable or not.
+#[test]
+fn successful_direct_write_is_durable() {
+    let steps = |fault| {
+        let durable = |block, blocks: usize| Step::Write(w2(b(block), blocks * 4096).fua());
+        vec![
+            durable(MAPPED + 4, 2),
+            Step::Fault(fault),
+            write(b(MAPPED + 2), 8192),
+            durable(MAPPED + 4, 3),
+            durable(MAPPED, 3),
+            Step::Flush,
+            again(b(MAPPED + 2), 8192),
+            durable(HOLE, 2),
+        ]
+    };
+    let uncompared = |fault| {
+        explored("direct writes", fault, steps(fault)).setup(|s| s.options.delta = Delta::Off)
+    };
+    explore::all(&explore::broad(), FAULTS.map(uncompared));
 }
 
 /// Volumes are closed by name: `a`, with failed memory, before `x`.

@@ -159,6 +159,26 @@ fn bugs_of_direct_writes() {
     }
 }
 
+/// The same for durable writes of several blocks, whose record names the new blocks.
+#[test]
+fn bugs_of_durable_direct_writes() {
+    let direct = || fua(b(MAPPED), 2 * 4096);
+    // The redone lines of block 5 reach the owner of its old place.
+    let reused = vec![fua(b(MAPPED + 1), 65), direct(), fua(b(HOLE), 4096)];
+    let changed = vec![write(b(MAPPED), 4096), direct()];
+    let table: [(Mistake, Vec<Step>, &str); 6] = [
+        (Omission::fence_after_stream("log of a").into(), vec![direct()], "differs"),
+        (Omission::fence_after_stream("data").into(), vec![direct()], "differs"),
+        (Omission::flush("data").in_workload().into(), vec![direct(), Step::Flush], "differs"),
+        (Bug::NoLogChecksum.into(), vec![direct()], "outside the pool's data"),
+        (Bug::ReuseWithoutQuarantine.into(), reused, "block 12 differs"),
+        (Bug::FuaFastPathIgnoresRecords.into(), changed, "differs"),
+    ];
+    for (mistake, steps, expected) in table {
+        caught_case(&crashing_once(), mistake, &uncompared("planted", steps), expected);
+    }
+}
+
 /// A write is lost, and a write sent after its answer is not: the earlier one's line is dirty, and the later
 /// one's block was streamed. Block 4, the later one's, has its expected contents.
 #[test]

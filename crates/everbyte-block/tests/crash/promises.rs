@@ -1,6 +1,7 @@
 //! One tiny workload for each promise about crashes. Every image of it is tried: nothing is sampled, and
 //! nothing left out. By day the images of a deletion are an exception.
 
+use everbyte_block::Delta;
 use everbyte_crash::Explorer;
 use everbyte_testkit::{crash_seed, number};
 
@@ -81,6 +82,22 @@ fn crash_images_after_fua_write_have_it() {
         ("beside a change in place", vec![word(), fua(b(MAPPED), 8)]),
         ("of zeroes", vec![discard(true)]),
     ]);
+}
+
+/// Of a durable write of two blocks every image is tried: it has both blocks or none.
+#[test]
+fn crash_images_of_durable_blocks_have_all_or_none() {
+    let cases = [
+        ("two blocks", vec![fua(b(MAPPED), 8192)]),
+        (
+            "two blocks, and one again",
+            vec![fua(b(MAPPED), 8192), Step::Write(w2(b(MAPPED), 4096).fua())],
+        ),
+    ];
+    for (name, steps) in cases {
+        let case = tiny(name, steps).setup(|setup| setup.options.delta = Delta::Off);
+        explore::whole(&explore::every_image(), &case);
+    }
 }
 
 #[test]

@@ -4,6 +4,8 @@
 //! streamed in one copy, and all entries share one record and one fence. The path leaves every other case to
 //! the planner before it changes anything. The proof is in `docs/crash-model.md`.
 
+mod durable;
+
 use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, Medium, PoolOffset};
 use everbyte_pool::format::{Entry, WordItem};
 use everbyte_pool::{WriteError, Writer};
@@ -12,6 +14,7 @@ use smallvec::SmallVec;
 use crate::address::{BlockRange, DeviceOffset, LogicalBlock};
 use crate::extent::Extent;
 use crate::leaf::LEAF_BYTES;
+use crate::map::MapSlot;
 use crate::plan::{Change, classify};
 
 /// Most blocks of a write on the direct path: as many as a leaf has.
@@ -74,21 +77,28 @@ impl<M: Medium> Extent<M> {
         Ok(Some(epoch))
     }
 
+    /// Returns true if a write of `len` bytes at `offset` has the shape for the direct path: 2 to 512 whole
+    /// blocks.
+    #[must_use]
+    pub fn is_for_direct_path(&self, offset: DeviceOffset, len: usize) -> bool {
+        let is_whole = offset.in_block() == 0 && len.is_multiple_of(BLOCK);
+        is_whole && (2..=BLOCKS_MAX).contains(&(len as u64 / BLOCK_U64)) && !self.has_checksums()
+    }
+
     /// Finds the entries of the blocks of a write. Returns false if the write is not for the direct path.
     fn find_targets(&self, offset: DeviceOffset, data: &[u8], targets: &mut Targets) -> bool {
-        let count = data.len() as u64 / BLOCK_U64;
-        let is_whole = offset.in_block() == 0 && data.len().is_multiple_of(BLOCK);
-        if !is_whole || !(2..=BLOCKS_MAX).contains(&count) || self.has_checksums() {
+        // With a poisoned range the planner checks each node and block.
+        if self.medium().has_poison() {
             return false;
         }
         // A comparison may find lines to keep. The planner knows how.
-        if self.compares_next() {
+        if !self.is_for_direct_path(offset, data.len()) || self.compares_next() {
             return false;
         }
-        let first = offset.block().0;
-        (first..first + count).map(LogicalBlock).all(|block| {
-            // The entry is unknown if the medium has a poisoned range.
-            let Some(entry_at) = self.known_entry(block) else { return false };
+        let blocks = BlockRange::of_bytes(offset, data.len() as u64);
+        (blocks.first.0..blocks.end().0).map(LogicalBlock).all(|block| {
+            // The planner builds a missing branch, and reports an invalid one.
+            let Ok(MapSlot::At(entry_at)) = self.look_up(block) else { return false };
             let word = self.medium().load_word(entry_at);
             // The planner meets an invalid entry again, and reports it.
             let Ok(entry) = self.entries().decode(word, entry_at) else { return false };

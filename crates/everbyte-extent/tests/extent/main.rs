@@ -5,6 +5,7 @@
 mod choice;
 mod crash;
 mod direct;
+mod durable;
 mod fast_path;
 mod fua;
 mod looks;

@@ -224,6 +224,21 @@ impl<M: Medium> Pair<M> {
         Ok(extent.try_direct_path(at, data)?)
     }
 
+    /// Tries the durable direct path, and nothing else.
+    pub(crate) fn write_blocks_durably(
+        &self,
+        which: usize,
+        at: u64,
+        data: &[u8],
+    ) -> Result<FuaOutcome, ExtentError> {
+        let extent = &self.extents[which];
+        extent.check_range(at, data.len() as u64)?;
+        let at = DeviceOffset(at);
+        let _op = self.volume().begin_op();
+        let _blocks = extent.locks().write([BlockRange::of_bytes(at, data.len() as u64)]);
+        Ok(extent.write_blocks_durably(at, data)?)
+    }
+
     /// Tries the fast path, and nothing else.
     pub(crate) fn write_fast(
         &self,

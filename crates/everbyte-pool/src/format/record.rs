@@ -17,6 +17,8 @@ pub enum RecordKind {
     Lines = 2,
     /// New bytes of lines of one block: a FUA fast-path write.
     Redo = 3,
+    /// New values of words: a FUA write of several blocks.
+    RedoWords = 4,
 }
 
 /// The first line of a record.
@@ -40,15 +42,15 @@ pub struct RecordHeader {
     pub position: u32,
     /// The lane.
     pub lane: u16,
-    /// 1 words, 2 lines, 3 redo.
+    /// 1 words, 2 lines, 3 redo of lines, 4 redo of words.
     pub kind: u16,
-    /// Words: how many items, the first in this header. Else: payload lines.
+    /// Words, old or new: how many items, the first in this header. Else: payload lines.
     pub count: u32,
     /// Redo: the record's place among those of all lanes in the epoch. Else zero.
     pub order: u32,
-    /// Words: address of the first word. Else: address of the block.
+    /// Words, old or new: address of the first word. Else: address of the block.
     pub target: u64,
-    /// Words: old value of the first word. Else: mask of the payload's lines.
+    /// Words: old or new value of the first word. Else: mask of the payload's lines.
     pub old: u64,
 }
 
@@ -60,7 +62,7 @@ const _: () = assert!(size_of::<RecordHeader>() == LINE);
 pub struct WordItem {
     /// Address of the word.
     pub target: u64,
-    /// Its old value.
+    /// Its old value; its new value in a redo record.
     pub old: u64,
 }
 
@@ -111,6 +113,7 @@ impl RecordHeader {
             1 if self.count >= 1 => Some(RecordKind::Words),
             2 if lines => Some(RecordKind::Lines),
             3 if lines => Some(RecordKind::Redo),
+            4 if self.count >= 1 => Some(RecordKind::RedoWords),
             _ => None,
         }
     }
@@ -119,7 +122,8 @@ impl RecordHeader {
     #[must_use]
     pub fn payload_bytes(&self) -> u64 {
         match self.known_kind() {
-            Some(RecordKind::Words) => (u64::from(self.count - 1) * size_of::<WordItem>() as u64)
+            Some(RecordKind::Words | RecordKind::RedoWords) => (u64::from(self.count - 1)
+                * size_of::<WordItem>() as u64)
                 .next_multiple_of(LINE_U64),
             Some(RecordKind::Lines | RecordKind::Redo) => u64::from(self.count) * LINE_U64,
             None => 0,

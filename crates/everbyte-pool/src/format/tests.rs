@@ -234,6 +234,7 @@ fn record_layout_matches_format() {
     assert_eq!([40, 44].map(|at| le32(bytes, at)), [8, 9]);
     assert_eq!([48, 56].map(|at| le64(bytes, at)), [10, 11]);
     assert_eq!([RecordKind::Words as u16, RecordKind::Lines as u16], [1, 2]);
+    assert_eq!([RecordKind::Redo as u16, RecordKind::RedoWords as u16], [3, 4]);
     for bit in 0..512 {
         let mut flipped = bytes.to_vec();
         flipped[bit / 8] ^= 1 << (bit % 8);
@@ -259,7 +260,10 @@ fn record_count_gives_payload_size() {
         (2, 65, u64::MAX, None),
         (3, 3, 0b111 << 61, Some(3)),
         (3, 0, 0, None),
-        (4, 1, 1, None),
+        (4, 0, 1, None),
+        (4, 1, u64::MAX, Some(0)),
+        (4, 6, 0, Some(2)),
+        (5, 1, 1, None),
     ];
     for (kind, count, old, lines) in cases {
         let header = RecordHeader { kind, count, old, ..RecordHeader::new_zeroed() };

@@ -112,14 +112,34 @@ impl LaneLog {
         medium: &M,
         items: &[WordItem],
     ) -> Option<InFlight<()>> {
+        self.append_items(medium, (RecordKind::Words, 0), items)
+    }
+
+    /// Appends the new values of words, as number `order` of the epoch's redo records; no record for none.
+    ///
+    /// The caller has checked the room.
+    pub(crate) fn append_redo_words<M: Medium>(
+        &mut self,
+        medium: &M,
+        order: u32,
+        items: &[WordItem],
+    ) -> Option<InFlight<()>> {
+        self.append_items(medium, (RecordKind::RedoWords, order), items)
+    }
+
+    fn append_items<M: Medium>(
+        &mut self,
+        medium: &M,
+        (kind, order): (RecordKind, u32),
+        items: &[WordItem],
+    ) -> Option<InFlight<()>> {
         let (first, rest) = items.split_first()?;
         let rest = rest.as_bytes();
         let payload = self.payload_room(rest.len().next_multiple_of(LINE));
         payload[..rest.len()].copy_from_slice(rest);
         // The room may hold an earlier payload. Its bytes must not reach the log as padding.
         payload[rest.len()..].fill(0);
-        let record =
-            Record { kind: RecordKind::Words, order: 0, target: first.target, old: first.old };
+        let record = Record { kind, order, target: first.target, old: first.old };
         Some(self.append(medium, record, items.len()))
     }
 

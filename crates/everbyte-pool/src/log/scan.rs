@@ -17,10 +17,10 @@ use crate::format::{Corrupt, RecordHeader, RecordKind, WordItem};
 use crate::plant::Bug;
 use crate::readable::check_readable;
 
-/// Old contents in an undo record.
+/// Contents in a record: the old ones in an undo record, the new ones in a redo record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Restore {
-    /// Words and their old values.
+    /// Words and their values.
     Words(Vec<WordItem>),
     /// Lines.
     Lines(SavedLines),
@@ -32,7 +32,7 @@ pub(crate) enum Logged {
     /// Old contents.
     Undo(Restore),
     /// A FUA fast-path write, and its place among those of the epoch.
-    Redo(u32, SavedLines),
+    Redo(u32, Restore),
 }
 
 /// Lines of a block and their bytes, back to back.
@@ -159,20 +159,23 @@ impl<M: Medium> Half<'_, M> {
 }
 
 fn logged(header: &RecordHeader, payload: &[u8]) -> Logged {
-    if header.known_kind() == Some(RecordKind::Words) {
-        let mut items = vec![WordItem { target: header.target, old: header.old }];
-        // The payload is whole lines, so the bytes after the last item are padding.
-        let rest = payload.chunks_exact(size_of::<WordItem>()).take(header.count as usize - 1);
-        items.extend(rest.filter_map(|bytes| WordItem::read_from_bytes(bytes).ok()));
-        return Logged::Undo(Restore::Words(items));
-    }
-    let saved = SavedLines {
-        block: header.target().block(),
-        lines: LineMask(header.old),
-        bytes: payload.to_vec(),
+    let kind = header.known_kind();
+    let contents = match kind {
+        Some(RecordKind::Words | RecordKind::RedoWords) => {
+            let mut items = vec![WordItem { target: header.target, old: header.old }];
+            // The payload is whole lines, so the bytes after the last item are padding.
+            let rest = payload.chunks_exact(size_of::<WordItem>()).take(header.count as usize - 1);
+            items.extend(rest.filter_map(|bytes| WordItem::read_from_bytes(bytes).ok()));
+            Restore::Words(items)
+        }
+        _ => Restore::Lines(SavedLines {
+            block: header.target().block(),
+            lines: LineMask(header.old),
+            bytes: payload.to_vec(),
+        }),
     };
-    match header.known_kind() {
-        Some(RecordKind::Redo) => Logged::Redo(header.order, saved),
-        _ => Logged::Undo(Restore::Lines(saved)),
+    match kind {
+        Some(RecordKind::Redo | RecordKind::RedoWords) => Logged::Redo(header.order, contents),
+        _ => Logged::Undo(contents),
     }
 }

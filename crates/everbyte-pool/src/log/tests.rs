@@ -86,6 +86,8 @@ fn epochs_alternate_log_halves() {
 enum Record {
     Words(u64),
     Lines(u64, u64),
+    /// New values of so many words.
+    RedoWords(u64),
     /// New bytes for a part of a block: its first byte and how many.
     Redo(u64, usize, usize),
     Commit,
@@ -101,6 +103,10 @@ fn append(log: &mut LaneLog, medium: &SimMedium, record: &Record, order: u32) ->
         Record::Words(count) => {
             log.append_words(medium, &items(count)).map(|_in_flight| words(count))
         }
+        Record::RedoWords(count) => {
+            let _in_flight = log.append_redo_words(medium, order, &items(count)).unwrap();
+            Some(Logged::Redo(order, Restore::Words(items(count))))
+        }
         Record::Lines(block, mask) => {
             let (at, lines) = (BlockNo(DATA + block), LineMask(mask));
             let _in_flight = log.append_lines(medium, at, lines).unwrap();
@@ -114,7 +120,7 @@ fn append(log: &mut LaneLog, medium: &SimMedium, record: &Record, order: u32) ->
             let mut bytes = old_lines(block, lines);
             let skipped = start % LINE;
             bytes[skipped..skipped + len].fill(0xee);
-            Some(Logged::Redo(order, SavedLines { block: at, lines, bytes }))
+            Some(Logged::Redo(order, Restore::Lines(SavedLines { block: at, lines, bytes })))
         }
     }
 }
@@ -122,7 +128,9 @@ fn append(log: &mut LaneLog, medium: &SimMedium, record: &Record, order: u32) ->
 fn bytes_of(record: &Record) -> u64 {
     match *record {
         Record::Commit => 0,
-        Record::Words(count) => words_record_bytes(usize::try_from(count).unwrap()),
+        Record::Words(count) | Record::RedoWords(count) => {
+            words_record_bytes(usize::try_from(count).unwrap())
+        }
         Record::Lines(_, mask) => lines_record_bytes(mask.count_ones()),
         Record::Redo(_, start, len) => lines_record_bytes(LineMask::covering(start, len).count()),
     }
@@ -131,6 +139,7 @@ fn bytes_of(record: &Record) -> u64 {
 fn any_record() -> impl Strategy<Value = Record> {
     prop_oneof![
         3 => (1u64..30).prop_map(Record::Words),
+        2 => (1u64..30).prop_map(Record::RedoWords),
         3 => (0u64..4, 1u64..).prop_map(|(block, mask)| Record::Lines(block, mask)),
         2 => (0u64..4, 0usize..BLOCK, 1usize..300)
             .prop_map(|(block, start, len)| Record::Redo(block, start, len.min(BLOCK - start))),
@@ -320,7 +329,7 @@ fn foreign_or_old_record_is_ignored() {
         |header| header.position = 1,
         |header| header.seq = 1,
         |header| header.kind = 0,
-        |header| header.kind = 4,
+        |header| header.kind = 5,
         |header| header.count = 0,
         |header| header.payload_crc = 1,
         // Payloads beyond the half, one of which wraps around.

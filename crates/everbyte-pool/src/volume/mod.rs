@@ -126,6 +126,8 @@ pub struct Volume<M: Medium> {
     writes: Box<[CachePadded<AtomicU32>]>,
     /// Redo records of the current epoch so far.
     pub(crate) redo_order: CachePadded<AtomicU32>,
+    /// The last epoch with a redo record of words; 0 for none since the opening.
+    redone_words: AtomicU64,
     quiesce_locks: Box<[CachePadded<RwLock<()>>]>,
     /// Held while an epoch is sealed and completed, and by an open group.
     pub(crate) checkpointing: Mutex<()>,
@@ -204,6 +206,7 @@ impl<M: Medium> Volume<M> {
             lanes,
             writes,
             redo_order: CachePadded::new(AtomicU32::new(0)),
+            redone_words: AtomicU64::new(0),
             quiesce_locks: (0..QUIESCE_SHARDS).map(|_| CachePadded::new(RwLock::new(()))).collect(),
             checkpointing: Mutex::new(()),
             wants_checkpoint: AtomicBool::new(false),
@@ -514,6 +517,21 @@ impl<M: Medium> Volume<M> {
         });
         let word_logged = self.word_logged_in_open(entry_at);
         !word_logged && block_free && self.is_settled(entry_at.block())
+    }
+
+    /// Notes a redo record of words in `epoch`, the writer's epoch.
+    fn note_redone_words(&self, epoch: u64) {
+        // A load first: the line is stored to once an epoch.
+        if self.redone_words.load(Ordering::Relaxed) != epoch {
+            self.redone_words.store(epoch, Ordering::Release);
+        }
+    }
+
+    /// Returns true if an open epoch may have a redo record of words. A durable word then needs such a record:
+    /// recovery would replace a word without one by an earlier recorded value.
+    #[must_use]
+    pub fn may_redo_words(&self) -> bool {
+        self.redone_words.load(Ordering::Acquire) > self.completed_epoch()
     }
 
     /// Returns true if the block was allocated before every open epoch.

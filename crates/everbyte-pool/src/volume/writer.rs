@@ -10,6 +10,7 @@
 //! clears its marks, but is dirty only if its writer stores to it. The caller holds the locks of the named
 //! blocks and words from before `join` until the drop of the writer.
 
+use std::convert::Infallible;
 use std::sync::atomic::Ordering;
 
 use everbyte_media::{BLOCK, BlockNo, LineMask, MediaError, Medium, PoolOffset};
@@ -318,7 +319,7 @@ impl<'v, M: Medium> Writer<'v, M> {
         if medium.has_poison() {
             items.iter().try_for_each(|item| medium.check_range(PoolOffset(item.target), 8))?;
         }
-        self.append(|lane, medium| Ok(lane.log.append_words(medium, items)))?;
+        self.append(|lane, medium| Ok::<_, MediaError>(lane.log.append_words(medium, items)))?;
         // Marked only after the fence: no other thread may rely on an unfenced record.
         self.lane.words_to_note.extend(items.iter().map(|item| PoolOffset(item.target)));
         Ok(())
@@ -359,10 +360,22 @@ impl<'v, M: Medium> Writer<'v, M> {
         })
     }
 
-    fn append(
+    /// Logs the new values of words, as one record. A crash after the commit leaves all of them. The caller has
+    /// checked the room in the log, and [`Volume::fua_fast_path_allowed`] of each word under the locks.
+    pub fn log_redo_words(&mut self, items: &[WordItem]) {
+        // Before the record: a later writer of an entry sees the note under the entry's lock.
+        self.volume.note_redone_words(self.epoch());
+        // The locks are held until after the stores, so the numbers order the writes of an entry.
+        let order = self.volume.redo_order.fetch_add(1, Ordering::Relaxed);
+        let Ok(()) = self.append(|lane, medium| {
+            Ok::<_, Infallible>(lane.log.append_redo_words(medium, order, items))
+        });
+    }
+
+    fn append<E>(
         &mut self,
-        record: impl FnOnce(&mut Lane, &M) -> Result<Option<InFlight<()>>, MediaError>,
-    ) -> Result<(), MediaError> {
+        record: impl FnOnce(&mut Lane, &M) -> Result<Option<InFlight<()>>, E>,
+    ) -> Result<(), E> {
         let before = self.lane.log.used_bytes();
         let in_flight = record(&mut self.lane, &self.volume.shared.medium)?;
         self.lane.log_bytes += self.lane.log.used_bytes() - before;
@@ -492,6 +505,12 @@ impl<M: Medium> Committed<'_, '_, M> {
     /// Stores a word without need of a further record. Durable with the epoch.
     pub fn store_word(&mut self, at: PoolOffset, value: u64) {
         debug_assert!(self.0.has_undo_record(at), "the word at {at} has no record");
+        self.0.mark_dirty(at, 8);
+        self.0.volume.shared.medium.store_word(at, value);
+    }
+
+    /// Stores a word of a redo record. Durable already, by the record.
+    pub fn store_redone_word(&mut self, at: PoolOffset, value: u64) {
         self.0.mark_dirty(at, 8);
         self.0.volume.shared.medium.store_word(at, value);
     }

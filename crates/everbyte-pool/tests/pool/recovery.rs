@@ -47,6 +47,8 @@ enum Made {
     Lines(BlockNo, u64),
     /// With its place in the order.
     Redo(u32, BlockNo, u64),
+    /// With its place in the order.
+    RedoWords(u32, Vec<(u64, u64)>),
 }
 
 /// Returns the start of an epoch's half of lane 0 in the log of this volume.
@@ -67,13 +69,17 @@ fn put_records(medium: &Arc<SimMedium>, records: &[Made], byte: u8) {
     for (seq, record) in (0..).zip(records) {
         let lines = |mask: u64, byte: u8| vec![byte; 64 * mask.count_ones() as usize];
         let (kind, order, target, old, count, payload) = match record {
-            Made::Words(words) => {
+            Made::Words(words) | Made::RedoWords(_, words) => {
                 let items: Vec<WordItem> =
                     words[1..].iter().map(|&(target, old)| WordItem { target, old }).collect();
                 let mut payload = items.as_bytes().to_vec();
                 payload.resize(payload.len().next_multiple_of(64), 0);
                 let count = u32::try_from(words.len()).unwrap();
-                (RecordKind::Words, 0, words[0].0, words[0].1, count, payload)
+                let (kind, order) = match record {
+                    Made::RedoWords(order, _) => (RecordKind::RedoWords, *order),
+                    _ => (RecordKind::Words, 0),
+                };
+                (kind, order, words[0].0, words[0].1, count, payload)
             }
             Made::Lines(block, mask) => {
                 let payload = lines(*mask, byte);
@@ -111,7 +117,7 @@ fn word_in(block: BlockNo, word: u64) -> u64 {
 
 /// Logs that no run of this program leaves, with the message for each.
 fn impossible() -> Vec<(Vec<Made>, &'static str)> {
-    use Made::{Lines, Redo, Words};
+    use Made::{Lines, Redo, RedoWords, Words};
     let (at, header, foreign) = (word_in(NOBODYS, 9), HEADERS[0].0, HEADERS[1].0);
     let outside = "points outside the pool's data";
     vec![
@@ -129,6 +135,9 @@ fn impossible() -> Vec<(Vec<Made>, &'static str)> {
         (vec![Lines(BlockNo(BLOCKS), 1)], outside),
         (vec![Redo(0, BlockNo(1), 1)], outside),
         (vec![Redo(0, BlockNo(header / BLOCK_U64), 1)], outside),
+        (vec![RedoWords(0, vec![(at, 1), (header, 1)])], outside),
+        (vec![RedoWords(0, vec![(at, 1), (at + 4, 1)])], outside),
+        (vec![RedoWords(0, vec![(BLOCKS * BLOCK_U64, 1)])], outside),
     ]
 }
 
@@ -184,7 +193,7 @@ fn others_go_on(pool: &Pool<SimMedium>, expected: &str) {
 
 #[test]
 fn recovery_undoes_then_redoes_in_order() {
-    use Made::{Lines, Redo, Words};
+    use Made::{Lines, Redo, RedoWords, Words};
     let medium = killed_pool();
     let at = |word| word_in(NOBODYS, word);
     let size_at = HEADERS[0].0 + 200;
@@ -197,16 +206,20 @@ fn recovery_undoes_then_redoes_in_order() {
         // The second of line 4 is the later one, though it stands first; line 2 was logged before.
         Redo(1, NOBODYS, 0b1_0000),
         Redo(0, NOBODYS, 0b1_0100),
+        // Word 15 has an undo record, too; word 42 is of line 5.
+        RedoWords(3, vec![(at(15), 31), (at(42), 32)]),
+        RedoWords(2, vec![(at(42), 33), (at(43), 34), (at(44), 35)]),
     ];
     put_records(&medium, &records, 0x50);
     let shelf = Shelf::open(open_pool(&medium).unwrap());
-    assert_eq!(shelf.pool.recovery().records_undone, 5);
+    assert_eq!(shelf.pool.recovery().records_undone, 7);
     assert_eq!(shelf.volume().read_only_reason(), None);
     assert_eq!(shelf.volume().size_bytes().unwrap(), 4096);
     let line = |line: u64| medium.load_word(PoolOffset(at(8 * line)));
     let all = |byte: u8| u64::from_le_bytes([byte; 8]);
     assert_eq!([line(0), line(2), line(4)], [all(0x50), all(0x51), all(0x52)]);
-    assert_eq!([8, 9, 15].map(|word| medium.load_word(PoolOffset(at(word)))), [21, NEW, 22]);
+    let words = |places: [u64; 6]| places.map(|word| medium.load_word(PoolOffset(at(word))));
+    assert_eq!(words([8, 9, 15, 42, 43, 44]), [21, NEW, 31, 32, 34, 35]);
     assert_eq!(line(3), NEW, "what has no record is as it was");
 }
 
@@ -243,6 +256,7 @@ fn recovery_skips_poisoned_ranges() {
         vec![Made::Lines(NOBODYS, 0b10)],
         vec![Made::Words(vec![(word_in(NOBODYS, 9), 3)])],
         vec![Made::Redo(0, NOBODYS, 0b10)],
+        vec![Made::RedoWords(0, vec![(word_in(NOBODYS, 9), 3)])],
     ] {
         let medium = killed_pool();
         put_records(&medium, &records, 0x50);
