@@ -5,17 +5,19 @@
 //! [`StartLock`]. Without it, two servers could find the same stale socket, and the second one
 //! could remove the new socket of the first.
 
+use std::ffi::OsStr;
 use std::fs::{File, Permissions};
 use std::io;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use rustix::process::geteuid;
 
 use crate::address::Address;
@@ -38,6 +40,12 @@ pub enum BindError {
     NotASocket {
         /// The address.
         address: Address,
+    },
+    /// A descriptor is not a listening stream socket of a family with an [`Address`].
+    #[error("the descriptor is not a listening Unix or TCP socket: {reason}")]
+    NotAListener {
+        /// The property that differs, or the system's error.
+        reason: String,
     },
     /// The system refused.
     #[error("cannot listen on {address}: {source}")]
@@ -107,6 +115,34 @@ impl Listener {
                 Ok(Self { socket, address: address.clone(), file: Some(file) })
             }
         }
+    }
+
+    /// Takes a socket that another program made and listens on. The file of a Unix socket stays
+    /// after the drop: it belongs to the other program.
+    ///
+    /// # Errors
+    /// `NotAListener`.
+    pub(crate) fn adopt(socket: OwnedFd) -> Result<Self, BindError> {
+        let wrong = |reason: &str| BindError::NotAListener { reason: reason.to_owned() };
+        let refused = |error: Errno| wrong(&error.to_string());
+        if sockopt::socket_type(&socket).map_err(refused)? != SocketType::STREAM {
+            return Err(wrong("it is not a stream socket"));
+        }
+        if !sockopt::socket_acceptconn(&socket).map_err(refused)? {
+            return Err(wrong("it does not listen"));
+        }
+        let name = rustix::net::getsockname(&socket).map_err(refused)?;
+        let address = if let Ok(unix) = SocketAddrUnix::try_from(name.clone()) {
+            // Clients of an abstract or nameless socket have no path to connect to.
+            let path = unix.path_bytes().ok_or_else(|| wrong("its address has no path"))?;
+            Address::Unix(PathBuf::from(OsStr::from_bytes(path)))
+        } else {
+            let tcp = SocketAddr::try_from(name).map_err(|_| wrong("its address family"))?;
+            Address::Tcp(tcp)
+        };
+        // The acceptor polls first, and `accept` must not wait for a client that left.
+        rustix::io::ioctl_fionbio(&socket, true).map_err(refused)?;
+        Ok(Self { socket, address, file: None })
     }
 }
 
@@ -309,6 +345,38 @@ mod tests {
         assert!(path.exists());
         let second = bind(&address).unwrap();
         assert_eq!(second.file, Some(identity(&path).unwrap()));
+    }
+
+    #[test]
+    fn adopted_socket_keeps_its_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        let made = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let adopted = Listener::adopt(made.into()).unwrap();
+        assert_eq!(adopted.address, Address::Unix(path.clone()));
+        drop(adopted);
+        assert!(path.exists());
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = tcp.local_addr().unwrap();
+        assert_eq!(Listener::adopt(tcp.into()).unwrap().address, Address::Tcp(address));
+    }
+
+    #[test]
+    fn descriptor_without_listener_is_refused() {
+        let (stream, _other) = UnixStream::pair().unwrap();
+        let datagrams = std::os::unix::net::UnixDatagram::unbound().unwrap();
+        let udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let file = tempfile::tempfile().unwrap();
+        for (descriptor, words) in [
+            (OwnedFd::from(stream), "does not listen"),
+            (datagrams.into(), "not a stream socket"),
+            (udp.into(), "not a stream socket"),
+            (file.into(), "socket"),
+        ] {
+            let error = Listener::adopt(descriptor).err().unwrap();
+            assert!(matches!(error, BindError::NotAListener { .. }), "{error}");
+            assert!(error.to_string().contains(words), "{error}");
+        }
     }
 
     #[test]

@@ -121,10 +121,33 @@ impl Server {
         settings: Settings,
         payloads: PayloadMemory,
     ) -> Result<Self, BindError> {
+        Self::start(Listener::bind(address, settings.socket_file)?, exports, settings, payloads)
+    }
+
+    /// Like `bind_sharing`, with a listening socket made by another program, such as a service
+    /// manager. The server does not remove the file of a Unix socket.
+    ///
+    /// # Errors
+    /// `NotAListener` if the descriptor is not a listening Unix or TCP socket; `Io`.
+    pub fn adopt_sharing(
+        socket: OwnedFd,
+        exports: Arc<dyn Exports>,
+        settings: Settings,
+        payloads: PayloadMemory,
+    ) -> Result<Self, BindError> {
+        Self::start(Listener::adopt(socket)?, exports, settings, payloads)
+    }
+
+    fn start(
+        listener: Listener,
+        exports: Arc<dyn Exports>,
+        settings: Settings,
+        payloads: PayloadMemory,
+    ) -> Result<Self, BindError> {
+        let address = listener.address.clone();
         let failed = |source| BindError::Io { address: address.clone(), source };
         let connections = Arc::new(Connections::new().map_err(failed)?);
-        let listener = Listener::bind(address, settings.socket_file)?;
-        let address = listener.address.clone();
+        let address = address.clone();
         let shared = Arc::new(Shared { exports, settings, address, connections, payloads });
         let acceptor = {
             let shared = Arc::clone(&shared);
