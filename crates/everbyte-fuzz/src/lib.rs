@@ -16,6 +16,7 @@
 mod address;
 mod cache;
 mod canary;
+mod config;
 mod control;
 mod control_answers;
 mod fs;
@@ -30,6 +31,7 @@ mod trace_reference;
 pub use address::address;
 pub use cache::cache_volume;
 pub use canary::canary;
+pub use config::config;
 pub use control::control;
 pub use control_answers::control_answers;
 pub use fs::{fs_image, fs_operations};
@@ -65,7 +67,7 @@ fn story<S: Debug + for<'b> Arbitrary<'b>>(bytes: &[u8]) -> Option<S> {
 pub type Target = (&'static str, fn(&[u8]));
 
 /// The targets. None of them may fail. The canary must fail, and is not among them.
-pub const TARGETS: [Target; 26] = [
+pub const TARGETS: [Target; 27] = [
     ("pool_image", pool_image),
     ("cache_volume", cache_volume),
     ("fs_image", fs_image),
@@ -77,6 +79,7 @@ pub const TARGETS: [Target; 26] = [
     ("lease", lease),
     ("swap_table", swap_table),
     ("address", address),
+    ("config", config),
     ("trace_any", trace_any),
     ("trace_csv", trace_csv),
     ("trace_vscsi1", trace_vscsi1),

@@ -113,6 +113,11 @@ fn swap_table() {
 }
 
 #[test]
+fn config() {
+    replay("config");
+}
+
+#[test]
 fn address() {
     replay("address");
 }

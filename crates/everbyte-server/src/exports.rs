@@ -1,5 +1,6 @@
 //! An open pool as the exports of NBD servers; figures of the exports and of their clients.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -296,4 +297,18 @@ pub fn listen(
     let exports = Arc::<OpenPool>::clone(pool);
     let payloads = pool.payloads.clone();
     Ok(Arc::new(everbyte_nbd::Server::bind_sharing(address, exports, settings, payloads)?))
+}
+
+/// As [`listen`], on a listening socket made by another program, such as a service manager.
+///
+/// # Errors
+/// The descriptor is not a listening Unix or TCP socket.
+pub fn listen_on(
+    pool: &Arc<OpenPool>,
+    socket: OwnedFd,
+    settings: everbyte_nbd::Settings,
+) -> Result<Arc<everbyte_nbd::Server>, everbyte_nbd::BindError> {
+    let exports = Arc::<OpenPool>::clone(pool);
+    let payloads = pool.payloads.clone();
+    Ok(Arc::new(everbyte_nbd::Server::adopt_sharing(socket, exports, settings, payloads)?))
 }

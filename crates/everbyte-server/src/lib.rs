@@ -13,6 +13,7 @@
 mod changes;
 mod close;
 mod close_status;
+mod config;
 mod exports;
 mod files;
 mod fs_mounts;
@@ -31,9 +32,10 @@ mod swap_export;
 mod volumes;
 mod words;
 
+pub use config::{ConfigEntry, ConfigError, ConfigValue, parse_config};
 pub use everbyte_fuse::{
     DirMount, KernelCaching, Loss, MountOptions, Privileges, Remount, remount, source_of,
 };
-pub use exports::listen;
+pub use exports::{listen, listen_on};
 pub use open_pool::{OpenPool, Options};
 pub use session::{Access, Busy, Session, SessionError, ask, builder, wait_for};

@@ -19,7 +19,7 @@ use super::mount_options::{Atime, OptionList};
 use super::mount_served::ServedMount;
 use super::server::{Stop, report_recovery, split_target, start_control};
 use super::trust::{TrustArgs, distrust};
-use super::{mount_background, mount_served};
+use super::{mount_background, mount_served, service};
 use crate::arguments::UsageError;
 use crate::size::parse_duration;
 
@@ -108,6 +108,10 @@ pub(crate) struct Args {
         hide_default_value = true
     )]
     options: OptionList,
+    /// Wait for a server of the pool, and never become it. For services: a mount that starts again
+    /// after the end of its server leaves the pool to the next server.
+    #[arg(long)]
+    served: bool,
     /// Return when the mount is ready, and serve it in the background.
     #[arg(long)]
     background: bool,
@@ -146,8 +150,17 @@ fn serve_until_end(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let stop = Stop::new().context("cannot catch signals")?;
     let deadline = Instant::now() + ENDING_TIME_MAX;
+    if args.served {
+        service::status(&format!("waiting for a server of {}", path.display()));
+    }
     loop {
         match mount_once(args, &path, &name, &stop) {
+            Err(error) if is_shutting_down(&error) && args.served => {
+                if stop.is_wanted() {
+                    return Ok(ExitCode::SUCCESS);
+                }
+                std::thread::sleep(ENDING_PAUSE);
+            }
             // The former server is closing the pool, for example right after umount. It is free
             // soon.
             Err(error) if is_shutting_down(&error) && Instant::now() < deadline => {
@@ -174,17 +187,22 @@ fn mount_once(
     name: &str,
     stop: &Stop,
 ) -> anyhow::Result<anyhow::Result<ExitCode>> {
+    let by_server = |mut client: ControlClient| -> anyhow::Result<_> {
+        let privileges = args.privileges(client.distrust()?);
+        let wanted = args.served_mount(path, name.to_owned(), privileges);
+        Ok(mount_served::begin(wanted, client)?.wait_for_end(stop))
+    };
+    if args.served {
+        // The pool is not opened: a starting server must find it free.
+        return by_server(ControlClient::connect(path)?);
+    }
     let started = Instant::now();
     let interval = args.checkpoint_interval();
     let builder = builder().checkpoint_interval(interval).trust_pool(args.trust.trust_pool);
     let pool = match wait_for(|| builder.open_file(path)) {
         // A server has the pool. It serves this mount too, and this process only mounts.
         Err(FileError::InUse(holder)) => match ControlClient::connect(path) {
-            Ok(mut client) => {
-                let privileges = args.privileges(client.distrust()?);
-                let wanted = args.served(path, name.to_owned(), privileges);
-                return Ok(mount_served::begin(wanted, client)?.wait_for_end(stop));
-            }
+            Ok(client) => return by_server(client),
             // It answered a moment ago, or the wait would have been longer.
             Err(gone @ ControlError::Unreachable { .. })
                 if started.elapsed() < ANSWERED_TIME_MAX =>
@@ -287,7 +305,7 @@ impl Args {
     }
 
     /// The mount in the form of a request to the pool's server.
-    fn served(&self, path: &Path, volume: String, privileges: Privileges) -> ServedMount<'_> {
+    fn served_mount(&self, path: &Path, volume: String, privileges: Privileges) -> ServedMount<'_> {
         let options = self.mount_options(path, &volume, privileges);
         let atime = self.atime().to_possible_value();
         ServedMount {

@@ -9,6 +9,7 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::Context;
 use everbyte_path::{Access, Kind, open};
 
+use super::service;
 use crate::output;
 
 /// The arguments of this process, for the process in the background.
@@ -92,6 +93,8 @@ pub(super) fn say_ready(dir: &Path, detached: bool) -> anyhow::Result<()> {
         let (null, _) = null.context("cannot open /dev/null")?;
         rustix::stdio::dup2_stdout(&null).context("cannot close standard output")?;
         rustix::stdio::dup2_stderr(&null).context("cannot close standard error")?;
+    } else {
+        service::ready(&format!("mounted on {}", dir.display()));
     }
     Ok(())
 }

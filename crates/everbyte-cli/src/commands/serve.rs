@@ -4,6 +4,7 @@
 //! announce) and of stopping (no new requests, finish the running requests, checkpoint, clean
 //! mark).
 
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -16,10 +17,11 @@ use everbyte_device::record::{RecordSummary, Recorder};
 use everbyte_media::{MediaOptions, Technology};
 use everbyte_nbd::{Address, Durability, Server, Settings, SocketFile};
 use everbyte_server::recording::{self, RecordError};
-use everbyte_server::{OpenPool, Options, SessionError, builder, listen, wait_for};
+use everbyte_server::{OpenPool, Options, SessionError, builder, listen, listen_on, wait_for};
 
 use super::server::{Stop, report_recovery, split_target, start_control};
 use super::trust::{TrustArgs, distrust};
+use super::{serve_config, service};
 use crate::arguments::{UsageError, find_group, find_user, parse_mode};
 use crate::output;
 use crate::size::parse_duration;
@@ -41,6 +43,7 @@ Examples:
   everbyte serve /dev/shm/p --nbd unix:/run/e.sock --socket-mode 660 --socket-group kvm
   everbyte serve /dev/shm/p --nbd unix:/run/e.sock --read-only-export base
   everbyte serve /dev/shm/p --nbd unix:/tmp/e.sock --record trace.csv.zst   record requests
+  everbyte serve --config /etc/everbyte/pool.toml                    options from a file, as a service
 
 For each ready export the server prints a line 'ready: URI'. Without exports it prints the server's own URI. Without
 --nbd it prints 'ready'. Other NBD programs accept the URI, for example
@@ -58,7 +61,10 @@ If the server crashes or is killed (kill -9), acknowledged writes without a flus
 of a disk. Clients with automatic reconnect (nbd-client -persist, QEMU's reconnect-delay) do not notice the loss:
 serve them with --write-through.
 
-TCP has neither encryption nor passwords: listen on loopback, or on a trusted network.";
+TCP has neither encryption nor passwords: listen on loopback, or on a trusted network.
+
+As a service of systemd (Type=notify) the server reports readiness, status and its end. It serves NBD clients on passed
+sockets with the name nbd (FileDescriptorName=nbd). An address of --nbd with a passed socket is not bound again.";
 
 /// Serve a pool's volumes to NBD clients.
 ///
@@ -69,8 +75,12 @@ TCP has neither encryption nor passwords: listen on loopback, or on a trusted ne
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
     /// The pool's file or device. With /VOLUME, the server exports only this volume.
-    #[arg(value_name = "POOL[/VOLUME]")]
-    target: PathBuf,
+    #[arg(value_name = "POOL[/VOLUME]", required_unless_present = "config")]
+    target: Option<PathBuf>,
+    /// Read all options from this TOML file. Its keys are the options without `--`, and `pool` for
+    /// POOL[/VOLUME]. No other argument is valid with it.
+    #[arg(long, value_name = "FILE", exclusive = true)]
+    config: Option<PathBuf>,
     /// Address to listen on: unix:PATH, tcp:HOST:PORT, or tcp:PORT on loopback. Repeatable.
     /// Without it, only commands reach the pool, through its control socket.
     #[arg(long, value_name = "ADDRESS")]
@@ -220,12 +230,12 @@ struct RunningServers {
 }
 
 impl RunningServers {
-    fn start(args: &Args, pool: &Arc<OpenPool>) -> anyhow::Result<Self> {
+    fn start(args: &Args, pool: &Arc<OpenPool>, passed: Vec<OwnedFd>) -> anyhow::Result<Self> {
         if let Some(record) = &args.record {
             // Before the first listener: the record has every request from the beginning.
             pool.set_recorder(start_recording(pool, record, args.force)?);
         }
-        let servers = listen_all(args, pool)?;
+        let servers = listen_all(args, pool, passed)?;
         pool.set_servers(&servers);
         // After the addresses are taken: a failed start must not appear to commands as a server.
         start_control(pool)?;
@@ -257,10 +267,16 @@ fn start_recording(pool: &OpenPool, path: &Path, force: bool) -> anyhow::Result<
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let (path, only) = split_target(&args.target)?;
+    let from_file = args.config.as_deref().map(serve_config::read).transpose()?;
+    let args = from_file.as_ref().unwrap_or(args);
+    // Before the first thread: the variables of the environment are removed.
+    let passed = service::passed_sockets()?;
+    let target = args.target.as_deref().context("no pool is given")?;
+    let (path, only) = split_target(target)?;
     // Before the pool is opened: a signal during a long recovery still ends it cleanly.
     let mut stop = Stop::new().context("cannot catch signals")?;
     let started = Instant::now();
+    service::status(&format!("opening {}", path.display()));
     let pool = Arc::new(args.open(&path, only).map_err(SessionError::from)?);
     report_recovery(&pool, started.elapsed());
     if let Some(reason) = distrust(&pool) {
@@ -274,7 +290,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
              opened with {rights}"
         );
     }
-    let served = serve(args, &pool, &mut stop);
+    let served = serve(args, &pool, passed, &mut stop);
     // After the servers: no request can come any more. Before the close: it can take long.
     match pool.end_recording() {
         Some(RecordSummary { requests, is_complete: true }) => {
@@ -294,19 +310,42 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Serves until a signal comes.
-fn serve(args: &Args, pool: &Arc<OpenPool>, stop: &mut Stop) -> anyhow::Result<()> {
-    let serving = RunningServers::start(args, pool)?;
+fn serve(
+    args: &Args,
+    pool: &Arc<OpenPool>,
+    passed: Vec<OwnedFd>,
+    stop: &mut Stop,
+) -> anyhow::Result<()> {
+    let serving = RunningServers::start(args, pool, passed)?;
     // With a deadline: a hung backing device must not keep the other volumes from being ready.
     let ready = pool.open_exported(Instant::now() + READY_TIME_MAX, || stop.is_wanted())?;
     // A server about to end must not attract clients.
     if !stop.is_wanted() {
         announce(&ready, &serving.servers);
+        service::ready(&status(pool, &ready));
     }
     stop.wait();
     Ok(())
 }
 
-fn listen_all(args: &Args, pool: &Arc<OpenPool>) -> anyhow::Result<Vec<Arc<Server>>> {
+/// The state of the server in one line, for the service manager.
+fn status(pool: &OpenPool, ready: &[String]) -> String {
+    let exported = pool.exported();
+    let missing: Vec<_> = exported.iter().filter(|name| !ready.contains(name)).cloned().collect();
+    let path = pool.path().display();
+    match missing.as_slice() {
+        [] => format!("serving {path}, exports: {}", ready.len()),
+        missing => {
+            format!("serving {path}, exports: {}, not ready: {}", ready.len(), missing.join(", "))
+        }
+    }
+}
+
+fn listen_all(
+    args: &Args,
+    pool: &Arc<OpenPool>,
+    passed: Vec<OwnedFd>,
+) -> anyhow::Result<Vec<Arc<Server>>> {
     let settings = Settings {
         connections_max: usize::from(args.max_connections),
         shutdown_time_max: SHUTDOWN_TIME_MAX,
@@ -314,7 +353,17 @@ fn listen_all(args: &Args, pool: &Arc<OpenPool>) -> anyhow::Result<Vec<Arc<Serve
         ..Settings::default()
     };
     let mut servers = Vec::new();
+    for socket in passed {
+        servers.push(listen_on(pool, socket, settings)?);
+    }
     for address in &args.nbd {
+        // The service manager listens there: a second socket could not have this address.
+        if servers.iter().any(|server| server.address() == address) {
+            continue;
+        }
+        servers.push(listen(pool, address, settings)?);
+    }
+    for address in servers.iter().map(|server| server.address()) {
         if let Address::Tcp(tcp) = address
             && !tcp.ip().is_loopback()
         {
@@ -322,7 +371,6 @@ fn listen_all(args: &Args, pool: &Arc<OpenPool>) -> anyhow::Result<Vec<Arc<Serve
                 "{address}: whoever reaches this address can read and write the volumes"
             );
         }
-        servers.push(listen(pool, address, settings)?);
     }
     Ok(servers)
 }

@@ -13,6 +13,7 @@ use everbyte_server::OpenPool;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use super::service;
 use crate::interrupt::KILLED_STATUS;
 
 /// Time between two polls of the second condition in a wait for two.
@@ -52,6 +53,7 @@ impl Stop {
         let signal = self.signals.forever().next();
         self.stopping.store(true, Ordering::SeqCst);
         tracing::info!(signal, "shutting down");
+        service::stopping("finishing requests, then closing the pool");
     }
 
     /// Waits for a signal, or until `is_over` returns true: no work is left.
@@ -63,6 +65,7 @@ impl Stop {
         }
         self.stopping.store(true, Ordering::SeqCst);
         tracing::info!("shutting down");
+        service::stopping("unmounting");
     }
 }
 

@@ -26,6 +26,7 @@ mod repair;
 mod rights;
 mod scrubs;
 mod served;
+mod service;
 mod simulate;
 mod swap;
 mod texts;

@@ -222,3 +222,35 @@ fn read_only_server_mounts_read_only() {
     assert!(mount.signal(Signal::TERM).success());
     server.stop();
 }
+
+#[test]
+fn served_mount_waits_for_each_server() {
+    let two = Two::new();
+    let (place, [one, _]) = (&two.place, &two.dirs);
+    let mount = || {
+        let line = place.arguments("mount POOL/one FOLDER/mnt-one --served");
+        Running::begin(everbyte().args(line))
+    };
+    let mut waiting = mount();
+    std::thread::sleep(Duration::from_millis(300));
+    // The waiting command leaves the pool to other programs.
+    assert_eq!(place.info()["clean"], true);
+    let server = place.serve("POOL", "");
+    assert!(waiting.line().starts_with("ready: "));
+    fs::write(one.join("f"), "kept").unwrap();
+    place.run("fs sync POOL/one").good();
+    server.kill();
+    assert_eq!(waiting.child.wait().unwrap().code(), Some(1));
+    assert!(!is_mounted(one));
+    let mut waiting = mount();
+    let server = place.serve("POOL", "");
+    assert!(waiting.line().starts_with("ready: "));
+    assert_eq!(fs::read_to_string(one.join("f")).unwrap(), "kept");
+    waiting.stop();
+    assert!(!is_mounted(one));
+    server.stop();
+    // A wait without a server ends by a signal.
+    let waiting = mount();
+    std::thread::sleep(Duration::from_millis(300));
+    waiting.stop();
+}
