@@ -72,11 +72,11 @@ pub trait RequestLog: Send {
     /// As `write`.
     fn flush(&mut self) -> io::Result<()>;
 
-    /// Ends the log. No write follows.
+    /// Ends the log.
     ///
     /// # Errors
     /// As `write`.
-    fn finish(&mut self) -> io::Result<()>;
+    fn finish(self: Box<Self>) -> io::Result<()>;
 }
 
 /// Reasons for an early end of a recording.
@@ -162,8 +162,8 @@ impl Recorder {
             is_on: AtomicBool::new(true),
             waiting: Mutex::new(Waiting { notes_max, ..Waiting::default() }),
         });
-        let writer = Writer { shared: Arc::clone(&shared), log, names: Vec::new(), written: 0 };
-        let run = move || writer.run(on_error);
+        let writer = Writer { shared: Arc::clone(&shared), names: Vec::new(), written: 0 };
+        let run = move || writer.run(log, on_error);
         let writer = std::thread::Builder::new().name("record".to_owned()).spawn(run)?;
         Ok(Self { shared, writer: Some(writer) })
     }
@@ -209,14 +209,17 @@ impl Drop for Recorder {
 /// The thread that writes.
 struct Writer {
     shared: Arc<Shared>,
-    log: Box<dyn RequestLog>,
     names: Vec<Arc<str>>,
     written: u64,
 }
 
 impl Writer {
-    fn run(mut self, on_error: impl FnOnce(RecordError)) -> RecordSummary {
-        let written = self.write_all();
+    fn run(
+        mut self,
+        log: Box<dyn RequestLog>,
+        on_error: impl FnOnce(RecordError),
+    ) -> RecordSummary {
+        let written = self.write_all(log);
         let is_complete = written.is_ok();
         if let Err(error) = written {
             // Without a reader, further notes would only fill the memory.
@@ -227,7 +230,7 @@ impl Writer {
         RecordSummary { requests: self.written, is_complete }
     }
 
-    fn write_all(&mut self) -> Result<(), RecordError> {
+    fn write_all(&mut self, mut log: Box<dyn RequestLog>) -> Result<(), RecordError> {
         let mut notes = Vec::new();
         let mut flushed = Instant::now();
         loop {
@@ -243,18 +246,18 @@ impl Writer {
                 (waiting.is_behind, waiting.is_finished)
             };
             for (number, request) in notes.drain(..) {
-                self.log.write(&self.names[number], &request)?;
+                log.write(&self.names[number], &request)?;
                 self.written += 1;
             }
             // After the notes that were taken with the flags: the log ends without a gap.
             if is_behind || is_finished {
-                self.log.finish()?;
+                log.finish()?;
                 let after = self.shared.started.elapsed().as_millis();
                 return if is_behind { Err(RecordError::Behind { after }) } else { Ok(()) };
             }
             // Bounds the loss of a killed process.
             if flushed.elapsed() > FLUSH_INTERVAL {
-                self.log.flush()?;
+                log.flush()?;
                 flushed = Instant::now();
             }
         }
@@ -407,7 +410,7 @@ mod tests {
             Ok(())
         }
 
-        fn finish(&mut self) -> io::Result<()> {
+        fn finish(self: Box<Self>) -> io::Result<()> {
             self.is_finished.store(true, Ordering::SeqCst);
             Ok(())
         }

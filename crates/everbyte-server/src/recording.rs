@@ -189,23 +189,14 @@ pub fn start(output: Box<dyn RecordOutput>, path: &Path) -> Result<Recorder, Rec
     let failed = |source| RecordError::Io { path: path.to_owned(), source };
     let csv = CsvWriter::new(BufWriter::new(output)).map_err(failed)?;
     let shown = path.display().to_string();
-    let recorder = Recorder::start(Box::new(CsvLog { csv: Some(csv) }), move |error| {
+    let recorder = Recorder::start(Box::new(CsvLog(csv)), move |error| {
         tracing::warn!(%error, "{shown}: recording has ended; serving goes on");
     });
     recorder.map_err(failed)
 }
 
 /// The file.
-struct CsvLog {
-    /// Until it is finished.
-    csv: Option<CsvWriter<BufWriter<Box<dyn RecordOutput>>>>,
-}
-
-impl CsvLog {
-    fn csv(&mut self) -> io::Result<&mut CsvWriter<BufWriter<Box<dyn RecordOutput>>>> {
-        self.csv.as_mut().ok_or_else(|| io::Error::other("the record is finished"))
-    }
-}
+struct CsvLog(CsvWriter<BufWriter<Box<dyn RecordOutput>>>);
 
 impl RequestLog for CsvLog {
     fn write(&mut self, name: &str, recorded: &RecordedRequest) -> io::Result<()> {
@@ -221,7 +212,7 @@ impl RequestLog for CsvLog {
         loop {
             // Readers take longer requests for mistakes.
             let len = left.min(REQUEST_BYTES_MAX);
-            self.csv()?.write(&Request { time_ns, op, file: 0, offset, len }, name)?;
+            self.0.write(&Request { time_ns, op, file: 0, offset, len }, name)?;
             left -= len;
             offset += len;
             if left == 0 {
@@ -231,12 +222,11 @@ impl RequestLog for CsvLog {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.csv()?.flush()
+        self.0.flush()
     }
 
-    fn finish(&mut self) -> io::Result<()> {
-        let Some(csv) = self.csv.take() else { return Ok(()) };
-        csv.finish()?.into_inner().map_err(io::IntoInnerError::into_error)?.finish()
+    fn finish(self: Box<Self>) -> io::Result<()> {
+        self.0.finish()?.into_inner().map_err(io::IntoInnerError::into_error)?.finish()
     }
 }
 
