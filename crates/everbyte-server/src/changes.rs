@@ -6,15 +6,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use everbyte::cache::Rights;
+use everbyte::cache::{ChangeOptions, NewSizes, Rights};
 use everbyte::{CacheVolume, Error, Volume};
 use everbyte_control::{Cause, NewVolume, RequestError, Response};
 
 use crate::new_volume;
 use crate::open_pool::OpenPool;
 use crate::quiesce::ExclusiveGuard;
-use crate::request_error::refused;
-use crate::resize::{Resize, holding};
+use crate::request_error::{about, refused};
 use crate::status;
 use crate::volumes::OpenVolume;
 
@@ -39,33 +38,86 @@ impl OpenPool {
         Ok(Response::Volume(self.status_of(&volume)))
     }
 
+    /// Changes the volume `name`. Each error names it.
+    fn change(
+        &self,
+        name: &str,
+        change: impl FnOnce(&OpenVolume) -> Result<Response, RequestError>,
+    ) -> Result<Response, RequestError> {
+        let volume = self.check_changing().and_then(|()| self.volumes.get(name));
+        volume.and_then(|volume| change(&volume)).map_err(|refused| about(name, refused))
+    }
+
+    /// Changes the cache `name` without clients, to do `what`. With `force`, disconnects them.
+    fn change_cache(
+        &self,
+        name: &str,
+        what: &'static str,
+        force: bool,
+        change: impl FnOnce(&OpenVolume, &CacheVolume, ChangeOptions) -> Result<Response, RequestError>,
+    ) -> Result<Response, RequestError> {
+        self.change(name, |volume| {
+            let Volume::Cache(cache) = &volume.volume else {
+                return Err(refused(Error::NotACache { volume: volume.name().to_owned() }));
+            };
+            let guard = self.lock_exclusive(volume, name, what, force)?;
+            // With a silent backing device the change outlives this request, and clients stay out.
+            change(volume, cache, ChangeOptions::default().hold(Arc::new(guard)))
+        })
+    }
+
     pub(crate) fn resize(
         &self,
         name: &str,
-        resize: &Resize,
+        size_bytes: u64,
         force: bool,
     ) -> Result<Response, RequestError> {
-        self.check_changing()?;
-        let volume = self.volumes.get(name)?;
-        // The lock keeps another request from replacing the compared size.
-        let _sizes = matches!(resize, Resize::Size(_)).then(|| self.sizes.lock());
-        let old_bytes = volume.volume.size_bytes().map_err(refused)?;
-        let shrinks = matches!(resize, Resize::Size(bytes) if *bytes < old_bytes);
-        let is_exported = !matches!(volume.volume, Volume::Fs(_));
-        let mut clients = 0;
-        if resize.is_beside_clients(&volume.volume) && !(shrinks && is_exported) {
-            let _op = volume.begin_op(name)?;
-            resize.apply(&volume.volume, None).map_err(refused)?;
-            // But for this request.
-            clients = volume.quiesce.clients().saturating_sub(1);
-        } else {
-            let guard = self.lock_exclusive(&volume, name, "resized", force)?;
-            resize.apply(&volume.volume, Some(guard)).map_err(refused)?;
-        }
-        let mut status = self.status_of(&volume);
+        self.change(name, |volume| {
+            // The lock keeps another request from replacing the compared size.
+            let _sizes = self.sizes.lock();
+            let old_bytes = volume.volume.size_bytes().map_err(refused)?;
+            let excludes_clients = match volume.volume {
+                // Mounts follow the size.
+                Volume::Fs(_) => false,
+                // NBD clients would use bytes beyond a smaller size. A cache refuses each size.
+                Volume::Block(_) | Volume::Cache(_) => size_bytes < old_bytes,
+                // A client's device has all runs.
+                Volume::Swap(_) => true,
+            };
+            let clients = if excludes_clients {
+                let _guard = self.lock_exclusive(volume, name, "resized", force)?;
+                volume.volume.resize(size_bytes).map_err(refused)?;
+                0
+            } else {
+                let _op = volume.begin_op(name)?;
+                volume.volume.resize(size_bytes).map_err(refused)?;
+                // But for this request.
+                volume.quiesce.clients().saturating_sub(1)
+            };
+            Ok(self.resized(volume, old_bytes, clients))
+        })
+    }
+
+    /// Gives a cache other sizes.
+    pub(crate) fn resize_cache(
+        &self,
+        name: &str,
+        sizes: NewSizes,
+        force: bool,
+    ) -> Result<Response, RequestError> {
+        self.change_cache(name, "resized", force, |volume, cache, options| {
+            let old_bytes = volume.volume.size_bytes().map_err(refused)?;
+            cache.resize_with(sizes, &options).map_err(refused)?;
+            Ok(self.resized(volume, old_bytes, 0))
+        })
+    }
+
+    /// The answer about a resized volume of formerly `old_bytes`. Its `clients` see the old size.
+    fn resized(&self, volume: &OpenVolume, old_bytes: u64, clients: u64) -> Response {
+        let mut status = self.status_of(volume);
         let has_grown = volume.volume.size_bytes().is_ok_and(|bytes| bytes > old_bytes);
         status.clients_with_old_size = (has_grown && self.is_served()).then_some(clients);
-        Ok(Response::Volume(status))
+        Response::Volume(status)
     }
 
     /// Renames a volume and its export.
@@ -75,28 +127,25 @@ impl OpenPool {
         new_name: &str,
         force: bool,
     ) -> Result<Response, RequestError> {
-        self.check_changing()?;
-        let volume = self.volumes.get(name)?;
-        let by_name = self.only.iter().chain(&self.read_only_exports);
-        if by_name.into_iter().any(|given| given == name) {
-            return Err(RequestError::new(format!(
-                "the server was started with the name of volume {name}: end it first"
-            )));
-        }
-        let guard = self.lock_exclusive(&volume, name, "renamed", force)?;
-        if volume.is_mounted() {
+        self.change(name, |volume| {
+            let mut by_name = self.options.only.iter().chain(&self.options.read_only_exports);
+            if by_name.any(|given| given == name) {
+                return Err(RequestError::new(format!(
+                    "the server was started with the name of volume {name}: end it first"
+                )));
+            }
+            let _guard = self.lock_exclusive(volume, name, "renamed", force)?;
             // A client waiting for the end of the mount knows it by the name.
-            return Err(RequestError::new(format!("volume {name} is mounted: unmount it first")));
-        }
-        if volume.is_lent() {
-            return Err(RequestError::new(format!(
-                "volume {name} is lent to programs: end them first"
-            )));
-        }
-        let renamed = || self.pool.rename(name, new_name).map_err(refused);
-        self.volumes.rename(name, new_name, renamed)?;
-        drop(guard);
-        Ok(Response::Volume(self.status_of(&volume)))
+            volume.check_unmounted()?;
+            if volume.is_lent() {
+                return Err(RequestError::new(format!(
+                    "volume {name} is lent to programs: end them first"
+                )));
+            }
+            let renamed = || self.pool.rename(name, new_name).map_err(refused);
+            self.volumes.rename(name, new_name, renamed)?;
+            Ok(Response::Volume(self.status_of(volume)))
+        })
     }
 
     pub(crate) fn attach(
@@ -106,52 +155,56 @@ impl OpenPool {
         force: bool,
         client: Option<u32>,
     ) -> Result<Response, RequestError> {
-        self.check_changing()?;
-        let volume = self.volumes.get(name)?;
-        let cache = cache_in(&volume)?;
-        let guard = Arc::new(self.lock_exclusive(&volume, name, "attached", force)?);
-        let options = holding(&guard).rights(self.rights_of_request(client));
-        cache.attach_with(backing, &options).map_err(refused)?;
-        Ok(Response::Volume(self.status_of(&volume)))
+        self.change_cache(name, "attached", force, |volume, cache, options| {
+            let options = options.rights(self.rights_of_request(client));
+            cache.attach_with(backing, &options).map_err(refused)?;
+            Ok(Response::Volume(self.status_of(volume)))
+        })
     }
 
     /// Writes some of a cache's dirty pages back.
     pub(crate) fn write_back(&self, name: &str, force: bool) -> Result<Response, RequestError> {
-        self.check_changing()?;
-        let volume = self.volumes.get(name)?;
-        let cache = cache_in(&volume)?;
-        let guard = Arc::new(self.lock_exclusive(&volume, name, "detached", force)?);
-        let dirty_bytes = cache.write_back_part(&holding(&guard)).map_err(refused)?;
-        Ok(Response::Drained { dirty_bytes })
+        self.change_cache(name, "detached", force, |_, cache, options| {
+            let dirty_bytes = cache.write_back_part(&options).map_err(refused)?;
+            Ok(Response::Drained { dirty_bytes })
+        })
     }
 
     /// Writes all dirty pages of a cache back and deletes it.
     pub(crate) fn detach(&self, name: &str, force: bool) -> Result<Response, RequestError> {
-        self.check_changing()?;
-        let volume = self.volumes.get(name)?;
-        let cache = cache_in(&volume)?;
-        let guard = Arc::new(self.lock_exclusive(&volume, name, "detached", force)?);
-        cache.drain_with(&holding(&guard)).map_err(refused)?;
-        self.delete_exclusive(&volume, false)
+        self.change_cache(name, "detached", force, |volume, cache, options| {
+            cache.drain_with(&options).map_err(refused)?;
+            // Clients are still locked out: no write comes between.
+            self.delete_exclusive(volume, false)
+        })
     }
 
     pub(crate) fn delete(&self, name: &str, force: bool) -> Result<Response, RequestError> {
-        self.check_changing()?;
-        let volume = match self.volumes.get(name) {
+        let found = self.check_changing().and_then(|()| self.volumes.get(name));
+        let deleted = match found {
             Err(refused) if force && refused.cause == Some(Cause::VolumeDamaged) => {
-                return self.delete_closed(name);
+                self.delete_closed(name)
             }
-            volume => volume?,
+            found => found.and_then(|volume| self.delete_open(&volume, name, force)),
         };
+        deleted.map_err(|refused| about(name, refused))
+    }
+
+    fn delete_open(
+        &self,
+        volume: &OpenVolume,
+        name: &str,
+        force: bool,
+    ) -> Result<Response, RequestError> {
         let cause = (!force).then_some(Cause::DeletedUnderClients);
         let guard = volume.lock_exclusive(name, "deleted", force, cause)?;
         if force {
             // If a client cannot be disconnected, it loses the volume all the same.
-            self.send_away(&volume, &guard);
+            self.send_away(volume, &guard);
         } else {
             volume.volume.check_deletable().map_err(refused)?;
         }
-        self.delete_exclusive(&volume, force)
+        self.delete_exclusive(volume, force)
     }
 
     /// Deletes a damaged volume without an open handle. The volume cannot be opened during the deletion.
@@ -162,10 +215,9 @@ impl OpenPool {
 
     /// Deletes a volume locked by the caller.
     fn delete_exclusive(&self, volume: &OpenVolume, force: bool) -> Result<Response, RequestError> {
+        // Users keep their mount, even against force.
+        volume.check_unmounted()?;
         let name = volume.name().to_owned();
-        if let Some(mounts) = &volume.mounts {
-            mounts.check_unmounted()?;
-        }
         let deleted = volume.volume.delete(force);
         // Otherwise the deletion was rejected, and the volume is unchanged.
         if volume.volume.is_gone() {
@@ -221,7 +273,7 @@ impl OpenPool {
 
     pub(crate) fn check(&self) -> Result<Response, RequestError> {
         self.check_open()?;
-        Ok(Response::Check(status::check(self.pool.check().map_err(refused)?)))
+        Ok(status::check(self.pool.check().map_err(refused)?))
     }
 
     /// Holds no lock during the reads: it delays no other request.
@@ -232,7 +284,7 @@ impl OpenPool {
         from: u64,
     ) -> Result<Response, RequestError> {
         let Some(name) = volume else {
-            return Ok(Response::Scrub(status::scrub(self.pool.scrub(), None)));
+            return Ok(status::scrub(self.pool.scrub(), None));
         };
         let volume = self.volumes.get(name)?;
         if uid.is_some_and(|uid| volume.volume.uid() != uid) {
@@ -240,15 +292,7 @@ impl OpenPool {
             return Err(RequestError::new(reason).because(Cause::NoSuchVolume));
         }
         let (report, next) = volume.volume.scrub(from).map_err(refused)?;
-        Ok(Response::Scrub(status::scrub(report, next)))
-    }
-}
-
-/// The cache in a volume.
-fn cache_in(volume: &OpenVolume) -> Result<&CacheVolume, RequestError> {
-    match &volume.volume {
-        Volume::Cache(cache) => Ok(cache),
-        other => Err(refused(Error::NotACache { volume: other.name().to_owned() })),
+        Ok(status::scrub(report, next))
     }
 }
 
@@ -317,7 +361,7 @@ mod tests {
         assert_eq!(refused.cause, Some(Cause::NoSuchVolume));
         assert!(refused.reason.contains("renamed to d"), "{refused}");
         drop(found.lock_exclusive("d", "deleted", false, None).unwrap());
-        assert!(found.lease("c").err().unwrap().reason.contains("renamed to d"));
+        assert!(found.lease("c").err().unwrap().error.reason.contains("renamed to d"));
         found.lease("d").unwrap();
     }
 

@@ -8,12 +8,11 @@ use std::time::{Duration, Instant};
 use everbyte::show_size;
 use everbyte::volume::{FS, SWAP, VolumeKind};
 use everbyte_control::{
-    Cause, ClientStatus, ExportStatus, PoolStats, PoolStatus, RequestError, Response,
-    ServingStatus, VolumeStatus,
+    Cause, ExportStatus, PoolStats, PoolStatus, RequestError, Response, ServingStatus, VolumeStatus,
 };
 use everbyte_device::ReadOnlyDevice;
 use everbyte_media::{Mapped, Medium};
-use everbyte_nbd::{ConnectionInfo, Durability, Export, ExportInfo, Exports, OpenError};
+use everbyte_nbd::{Durability, Export, ExportInfo, Exports, OpenError, Server};
 
 use crate::fs_mounts::FsMounts;
 use crate::open_pool::OpenPool;
@@ -33,7 +32,7 @@ impl OpenPool {
         // A volume of an unknown kind is tried as well, to log its error.
         let volumes = self.pool.engine().volumes().into_iter().filter(|volume| volume.kind() != FS);
         let names = volumes.map(|volume| volume.name().to_owned());
-        names.filter(|name| self.only.as_ref().is_none_or(|only| only == name)).collect()
+        names.filter(|name| self.options.only.as_ref().is_none_or(|only| only == name)).collect()
     }
 
     /// Opens every volume exported now, to detect errors at the start, and returns the names of the
@@ -49,7 +48,9 @@ impl OpenPool {
         is_enough: impl Fn() -> bool,
     ) -> Result<Vec<String>, RequestError> {
         let exported = self.exported();
-        if let Some(name) = self.read_only_exports.iter().find(|name| !exported.contains(name)) {
+        if let Some(name) =
+            self.options.read_only_exports.iter().find(|name| !exported.contains(name))
+        {
             let reason = format!("there is no export {name:?} that could be read-only");
             return Err(RequestError::new(reason).because(Cause::NoSuchVolume));
         }
@@ -72,7 +73,7 @@ impl OpenPool {
         }
         let ready = waiting.iter().filter(|volume| volume.is_ready());
         let ready: Vec<String> = ready.map(|volume| volume.name().to_owned()).collect();
-        match &self.only {
+        match &self.options.only {
             Some(only) if !ready.contains(only) && !is_enough() => {
                 let volume = self.volumes.get(only)?;
                 if volume.is_lent() {
@@ -81,7 +82,7 @@ impl OpenPool {
                     return Ok(ready);
                 }
                 let not_ready = || RequestError::new(format!("volume {only} is not ready"));
-                Err(volume.device().err().map_or_else(not_ready, RequestError::from))
+                Err(volume.device().err().map_or_else(not_ready, |why| why.error))
             }
             _ => Ok(ready),
         }
@@ -139,7 +140,7 @@ impl OpenPool {
         let volumes = self.volume_statuses();
         let known = volumes.iter().map(status::health_of).max().unwrap_or_default();
         PoolStatus {
-            path: self.path().display().to_string(),
+            path: self.pool.path().display().to_string(),
             uid: info.uid,
             size_bytes: info.size_bytes,
             used_bytes: info.data_bytes.saturating_sub(info.free_bytes),
@@ -175,20 +176,17 @@ impl OpenPool {
             read_only: self.pool.is_read_only(),
             addresses: servers.iter().map(|server| server.address().to_string()).collect(),
             exports: exports.collect(),
-            writers: Some(status::writers(&self.writers())),
+            writers: Some(status::writers(&self.pool.writers())),
         })
     }
 
     pub(crate) fn stats(&self) -> PoolStats {
-        let servers = self.servers();
+        let engine = self.pool.engine();
         PoolStats {
-            medium: status::counters(&self.pool.engine().medium().counters()),
-            volumes: self.pool.engine().volumes().iter().map(|v| status::checkpoints(v)).collect(),
-            servers: servers
-                .iter()
-                .map(|server| status::server(server.address().to_string(), &server.stats()))
-                .collect(),
-            wear: self.pool.engine().medium().wear().as_ref().map(status::wear),
+            medium: status::counters(engine.medium().counters()),
+            volumes: engine.volumes().iter().map(|volume| status::checkpoints(volume)).collect(),
+            servers: self.servers().iter().map(|server| status::server(server)).collect(),
+            wear: engine.medium().wear().map(status::wear),
         }
     }
 
@@ -198,20 +196,19 @@ impl OpenPool {
     /// The pool is not served.
     pub(crate) fn clients(&self) -> Result<Response, RequestError> {
         self.check_served()?;
-        let mut clients = Vec::new();
-        for server in self.servers() {
+        let clients_of = |server: &Arc<Server>| {
             let address = server.address().to_string();
             let connections = server.connections().into_iter();
-            clients.extend(connections.map(|connection| client(&address, connection)));
-        }
-        Ok(Response::Clients(clients))
+            connections.map(move |connection| status::client(address.clone(), connection))
+        };
+        Ok(Response::Clients(self.servers().iter().flat_map(clients_of).collect()))
     }
 
     fn check_served(&self) -> Result<(), RequestError> {
         if self.is_served() {
             return Ok(());
         }
-        Err(RequestError::new("nobody serves the pool, so it has no clients".to_owned()))
+        Err(RequestError::new("nobody serves the pool, so it has no clients"))
     }
 
     pub(crate) fn disconnect(&self, id: u64) -> Result<Response, RequestError> {
@@ -223,21 +220,6 @@ impl OpenPool {
         })?;
         let disconnected = server.disconnect(id, DISCONNECT_TIME_MAX);
         Ok(Response::Disconnected { id, stuck: !disconnected.stuck.is_empty() })
-    }
-}
-
-fn client(address: &str, connection: ConnectionInfo) -> ClientStatus {
-    let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-    ClientStatus {
-        id: connection.id,
-        peer: connection.peer,
-        address: address.to_owned(),
-        export: connection.export,
-        age_ms: ms(connection.age),
-        idle_ms: ms(connection.idle),
-        requests: connection.requests,
-        read_bytes: connection.read_bytes,
-        written_bytes: connection.written_bytes,
     }
 }
 
@@ -265,14 +247,14 @@ impl Exports for OpenPool {
             _ => exported.iter().find(|known| *known == name),
         };
         let name = found.ok_or(OpenError::Unknown)?;
-        let unreadable = |error: RequestError| Unavailable::new("damaged", error.reason);
+        let unreadable = |error| Unavailable::new("damaged", error);
         let volume = self.volumes.get(name).map_err(unreadable);
         let leased = volume.and_then(|volume| Ok((volume.lease(name)?, volume.is_durable())));
         let (mut device, is_durable) = leased.map_err(|why| {
             tracing::warn!(volume = name, "a client cannot have the volume: {why}");
-            OpenError::Unavailable { reason: why.public_reason() }
+            OpenError::Unavailable { reason: why.public }
         })?;
-        if self.read_only_exports.contains(name) {
+        if self.options.read_only_exports.contains(name) {
             device = Arc::new(ReadOnlyDevice::new(device, "the volume is exported read-only"));
         }
         let device = match &*self.recorder.lock() {
@@ -280,7 +262,7 @@ impl Exports for OpenPool {
             None => device,
         };
         // A volatile volume must not announce durability.
-        let durability = if is_durable { self.durability } else { Durability::Never };
+        let durability = if is_durable { self.options.durability } else { Durability::Never };
         Ok(Export::new(name, device).with_durability(durability))
     }
 }

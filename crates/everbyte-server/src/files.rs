@@ -92,6 +92,21 @@ impl Files<'_> {
         })
     }
 
+    /// Calls `what` to change a name in its directory, and holds the directory during the call.
+    fn changing_name<T>(
+        &self,
+        at: &FilePlace,
+        what: impl FnOnce(InodeNo, Name<'_>) -> Result<T, FsError>,
+    ) -> Result<T, FsError> {
+        let name = Name::new(&at.name.0)?;
+        self.with(at.directory, |directory| {
+            let done = what(directory.inode, name);
+            // Some steps may be done where a later one failed.
+            self.forget_name(directory.inode, name);
+            done
+        })
+    }
+
     fn find(
         &self,
         from: Option<FileId>,
@@ -199,7 +214,6 @@ impl Files<'_> {
     }
 
     fn make(&self, at: &FilePlace, new: &NewFile) -> Result<Response, FsError> {
-        let name = Name::new(&at.name.0)?;
         let target = new.target.as_ref().map_or(&[][..], |target| &target.0);
         let kind = match new.kind {
             FileKind::Regular => FileType::Regular,
@@ -211,12 +225,11 @@ impl Files<'_> {
         let (uid, gid) = (new.uid, new.gid);
         // The client has applied its own umask.
         let new = NewInode { kind, permissions, umask: 0, uid, gid, device: 0, target };
-        self.with(at.directory, |directory| {
-            let made = self.fs.create_inode(directory.inode, name, &new)?;
-            self.forget_name(directory.inode, name);
-            let file = Some(Box::new(self.status(&made)?));
-            Ok(Response::FileFound { at: Some(at.clone()), file })
-        })
+        let made = self.changing_name(at, |directory, name| {
+            let made = self.fs.create_inode(directory, name, &new)?;
+            self.status(&made)
+        })?;
+        Ok(Response::FileFound { at: Some(at.clone()), file: Some(Box::new(made)) })
     }
 
     fn set(&self, file: FileId, set: &SetFile) -> Result<Response, FsError> {
@@ -264,43 +277,33 @@ impl Files<'_> {
     }
 
     fn remove(&self, at: &FilePlace) -> Result<Response, FsError> {
-        let name = Name::new(&at.name.0)?;
-        self.with(at.directory, |directory| {
-            let file = self.fs.unlink_file(directory.inode, name)?;
-            self.forget_name(directory.inode, name);
-            self.forget(&[file]);
-            Ok(Response::FileDone)
-        })
+        let file =
+            self.changing_name(at, |directory, name| self.fs.unlink_file(directory, name))?;
+        self.forget(&[file]);
+        Ok(Response::FileDone)
     }
 
     fn remove_directory(&self, at: &FilePlace) -> Result<Response, FsError> {
-        let name = Name::new(&at.name.0)?;
-        self.with(at.directory, |directory| {
-            self.fs.remove_directory(directory.inode, name)?;
-            self.forget_name(directory.inode, name);
-            Ok(Response::FileDone)
-        })
+        self.changing_name(at, |directory, name| self.fs.remove_directory(directory, name))?;
+        Ok(Response::FileDone)
     }
 
     /// Removes a name with a damaged file or entry.
     fn drop_damaged(&self, at: &FilePlace) -> Result<Response, FsError> {
-        let name = Name::new(&at.name.0)?;
-        self.with(at.directory, |directory| {
-            let left = self.fs.remove_damaged(directory.inode, name)?;
-            self.forget_name(directory.inode, name);
-            let bytes = |blocks: u64| Some(blocks.saturating_mul(BLOCK_U64));
-            let nothing = FileLeak { bytes: Some(0), ..FileLeak::default() };
-            Ok(Response::FileDropped(match left {
-                Leak::None => nothing,
-                Leak::Blocks(blocks) => FileLeak { bytes: bytes(blocks), ..nothing },
-                Leak::Inode(inode) => FileLeak { inode: Some(inode.0), bytes: None, ..nothing },
-                Leak::Directory(blocks) => {
-                    FileLeak { bytes: bytes(blocks), has_lost_names: true, ..nothing }
-                }
-                Leak::Entries(entries) => FileLeak { entries, bytes: None, ..nothing },
-                _ => FileLeak::default(),
-            }))
-        })
+        let left =
+            self.changing_name(at, |directory, name| self.fs.remove_damaged(directory, name))?;
+        let bytes = |blocks: u64| Some(blocks.saturating_mul(BLOCK_U64));
+        let unknown = FileLeak::default();
+        Ok(Response::FileDropped(match left {
+            Leak::None => FileLeak { bytes: Some(0), ..unknown },
+            Leak::Blocks(blocks) => FileLeak { bytes: bytes(blocks), ..unknown },
+            Leak::Inode(inode) => FileLeak { inode: Some(inode.0), ..unknown },
+            Leak::Directory(blocks) => {
+                FileLeak { bytes: bytes(blocks), has_lost_names: true, ..unknown }
+            }
+            Leak::Entries(entries) => FileLeak { entries, ..unknown },
+            _ => unknown,
+        }))
     }
 
     fn space(&self) -> FileSpace {

@@ -15,7 +15,6 @@ use everbyte_fuse::{
 use parking_lot::Mutex;
 
 use crate::files::Files;
-use crate::request_error::lost_stores;
 use crate::words::meaning;
 
 /// Maximum number of threads serving a mount.
@@ -111,11 +110,7 @@ impl FsMounts {
     /// returns before the end.
     fn wait_for_unmounting(&self) {
         let deadline = Instant::now() + UNMOUNTING_TIME_MAX;
-        let is_unmounting = || {
-            let mounted = self.mount.lock();
-            mounted.as_ref().is_some_and(|mounted| mounted.mount.is_unmounting())
-        };
-        while is_unmounting() && Instant::now() < deadline {
+        while self.has(|mounted| mounted.mount.is_unmounting()) && Instant::now() < deadline {
             std::thread::sleep(UNMOUNTING_LOOK);
         }
     }
@@ -164,44 +159,69 @@ impl FsMounts {
         self.mount_by(request.dir.clone(), |fs| Mount::over(fs, descriptor, &options))
     }
 
+    /// Returns true if it has a mount, ended or not, for which `is_it` returns true.
+    fn has(&self, is_it: impl FnOnce(&Mounted) -> bool) -> bool {
+        self.mount.lock().as_ref().is_some_and(is_it)
+    }
+
     /// Returns true as long as the mount of this number has not ended.
     pub(crate) fn has_mount(&self, id: u64) -> bool {
-        let mounted = self.mount.lock();
-        mounted.as_ref().is_some_and(|mounted| mounted.id == id && !mounted.mount.is_ended())
+        self.has(|mounted| mounted.id == id && !mounted.mount.is_ended())
     }
 
     /// Returns true if all threads of the mount of this number have stopped although it has not
     /// ended.
     pub(crate) fn has_failed_mount(&self, id: u64) -> bool {
-        let mounted = self.mount.lock();
-        mounted.as_ref().is_some_and(|mounted| mounted.id == id && mounted.mount.has_failed())
-    }
-
-    /// Returns true if programs had files of its mount open at the end of the mount.
-    pub(crate) fn is_used(&self) -> bool {
-        self.is_used.load(Ordering::Acquire)
-    }
-
-    /// The first loss of stores of programs through mappings of its mount of this number, or of any mount.
-    pub(crate) fn lost_stores(&self, id: Option<u64>) -> Option<Loss> {
-        let lost = self.lost.lock();
-        let mut wanted = lost.iter().filter(|stores| id.is_none_or(|id| id == stores.id));
-        wanted.find_map(|stores| stores.lost.first())
-    }
-
-    /// The first such loss not returned before.
-    pub(crate) fn untold_loss(&self) -> Option<Loss> {
-        let mut lost = self.lost.lock();
-        lost.iter_mut().filter(|stores| !stores.is_told).find_map(|stores| {
-            let loss = stores.lost.first()?;
-            stores.is_told = true;
-            Some(loss)
-        })
+        self.has(|mounted| mounted.id == id && mounted.mount.has_failed())
     }
 
     /// Returns true as long as it is mounted.
     pub(crate) fn is_mounted(&self) -> bool {
-        self.mounted_on().is_some()
+        self.has(|mounted| !mounted.mount.is_ended())
+    }
+
+    /// Checks that no program had files of its mount open at the end of the mount.
+    ///
+    /// # Errors
+    /// A program had.
+    pub(crate) fn check_unused(&self) -> Result<(), RequestError> {
+        if self.is_used.load(Ordering::Acquire) {
+            return Err(RequestError::new(format!(
+                "programs have files of volume {} open: what they have mapped and changed may be lost",
+                self.fs.name()
+            )));
+        }
+        Ok(())
+    }
+
+    /// Checks for lost stores of programs through mappings of its mount of this number, or of any
+    /// mount.
+    ///
+    /// # Errors
+    /// The first loss.
+    pub(crate) fn check_stores(&self, id: Option<u64>) -> Result<(), RequestError> {
+        let lost = self.lost.lock();
+        let mut wanted = lost.iter().filter(|stores| id.is_none_or(|id| id == stores.id));
+        self.check_loss(wanted.find_map(|stores| stores.lost.first()))
+    }
+
+    /// Checks that each such loss was reported before.
+    ///
+    /// # Errors
+    /// The first other loss. From then on it counts as reported.
+    pub(crate) fn check_told(&self) -> Result<(), RequestError> {
+        let mut lost = self.lost.lock();
+        let untold = lost.iter_mut().filter(|stores| !stores.is_told).find_map(|stores| {
+            let loss = stores.lost.first()?;
+            stores.is_told = true;
+            Some(loss)
+        });
+        self.check_loss(untold)
+    }
+
+    fn check_loss(&self, loss: Option<Loss>) -> Result<(), RequestError> {
+        let error = |loss| RequestError::new(format!("volume {}: {loss}", self.fs.name()));
+        loss.map_or(Ok(()), |loss| Err(error(loss)))
     }
 
     /// Carries out a request about its files, with the request's attached bytes.
@@ -215,27 +235,10 @@ impl FsMounts {
     ) -> Result<(Response, Vec<u8>), RequestError> {
         let caches = self.mount.lock().as_ref().map(|mounted| mounted.mount.caches());
         let done = Files { fs: self.fs.engine(), caches }.carry_out(request, bytes)?;
-        match request {
-            FileRequest::Sync => match self.untold_loss() {
-                Some(loss) => Err(lost_stores(self.fs.name(), loss)),
-                None => Ok(done),
-            },
-            _ => Ok(done),
+        if *request == FileRequest::Sync {
+            self.check_told()?;
         }
-    }
-
-    /// Checks that it is not mounted: users keep their mount, even against force.
-    ///
-    /// # Errors
-    /// It is mounted.
-    pub(crate) fn check_unmounted(&self) -> Result<(), RequestError> {
-        match self.is_mounted() {
-            true => Err(RequestError::new(format!(
-                "volume {} is mounted: unmount it first",
-                self.fs.name()
-            ))),
-            false => Ok(()),
-        }
+        Ok(done)
     }
 
     /// Unmounts it. All answered writes are in the pool already.

@@ -12,12 +12,11 @@
 
 mod changes;
 mod close;
-mod close_status;
 mod config;
 mod exports;
 mod files;
 mod fs_mounts;
-mod leased;
+mod guarded_device;
 mod leases;
 mod mounts;
 mod new_volume;
@@ -25,7 +24,6 @@ mod open_pool;
 mod quiesce;
 pub mod recording;
 mod request_error;
-mod resize;
 mod session;
 mod status;
 mod swap_export;

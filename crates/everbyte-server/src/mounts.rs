@@ -1,7 +1,6 @@
 //! File systems of an open pool: mounting them, and requests about their files.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -10,8 +9,7 @@ use everbyte_fuse::{MountOptions, source_of};
 
 use crate::fs_mounts::FsMounts;
 use crate::open_pool::{OpenPool, shutting_down};
-use crate::request_error::{lost_stores, refused};
-use crate::volumes::OpenVolume;
+use crate::request_error::refused;
 
 /// Time between two looks at a mount by a waiter for its end.
 const LOOK: Duration = Duration::from_millis(20);
@@ -37,8 +35,7 @@ impl OpenPool {
     #[must_use]
     pub fn refuse_mounts_if_unused(&self) -> bool {
         let mut refuses_mounts = self.refuses_mounts.write();
-        let is_mounted = |volume: &Arc<OpenVolume>| volume.is_mounted();
-        *refuses_mounts = !self.volumes.all_opened().iter().any(is_mounted);
+        *refuses_mounts = !self.volumes.all_opened().iter().any(|volume| volume.is_mounted());
         *refuses_mounts
     }
 
@@ -48,7 +45,9 @@ impl OpenPool {
     /// # Errors
     /// Something was not, as in a full volume; names the first such file.
     pub fn check_stores(&self, name: &str) -> Result<(), RequestError> {
-        self.volumes.opened(name).map_or(Ok(()), |volume| check_stores(&volume, None))
+        let volume = self.volumes.opened(name);
+        let mounts = volume.as_ref().and_then(|volume| volume.mounts.as_ref());
+        mounts.map_or(Ok(()), |mounts| mounts.check_stores(None))
     }
 
     /// Checks that a request to sync has reported each loss of stores through mappings of a file
@@ -57,12 +56,11 @@ impl OpenPool {
     /// # Errors
     /// No sync request has reported a loss.
     pub fn check_told_losses(&self) -> Result<(), RequestError> {
-        for volume in self.volumes.all_opened() {
-            if let Some(loss) = volume.mounts.as_ref().and_then(FsMounts::untold_loss) {
-                return Err(lost_stores(volume.name(), loss));
-            }
-        }
-        Ok(())
+        let volumes = self.volumes.all_opened();
+        volumes
+            .iter()
+            .filter_map(|volume| volume.mounts.as_ref())
+            .try_for_each(FsMounts::check_told)
     }
 
     /// Serves a mount made by another process. The request carries its descriptor.
@@ -84,7 +82,7 @@ impl OpenPool {
         let _lease = volume.begin_op(&request.volume)?;
         // Opening it may have taken long.
         check()?;
-        let source = source_of(self.path(), volume.name());
+        let source = source_of(self.pool.path(), volume.name());
         let id = volume.mounts()?.serve_mount(request, source, descriptor)?;
         tracing::info!(volume = volume.name(), dir = request.dir, "mounted");
         Ok(Response::Mounted { id })
@@ -112,7 +110,7 @@ impl OpenPool {
         if mounts.has_failed_mount(id) {
             return Err(RequestError::new("the threads that served the mount have ended"));
         }
-        check_stores(&volume, Some(id))?;
+        mounts.check_stores(Some(id))?;
         tracing::info!(volume = volume.name(), "unmounted");
         Ok(Response::MountEnded { is_to_end: false })
     }
@@ -120,18 +118,11 @@ impl OpenPool {
     /// Waits until the pool is closed, after the mount of `volume` was taken from its directory.
     pub(crate) fn wait_for_close(&self, volume: &str, id: u64) -> Result<Response, RequestError> {
         self.close_status.wait().map_err(RequestError::new)?;
-        if let Some(volume) = self.volumes.opened(volume) {
-            check_stores(&volume, Some(id))?;
-        }
-        let is_used = {
-            let volume = self.volumes.opened(volume);
-            volume.is_some_and(|volume| volume.mounts.as_ref().is_some_and(FsMounts::is_used))
-        };
-        if is_used {
-            return Err(RequestError::new(format!(
-                "programs have files of volume {volume} open: what they have mapped and changed may be \
-                 lost"
-            )));
+        if let Some(volume) = self.volumes.opened(volume)
+            && let Some(mounts) = &volume.mounts
+        {
+            mounts.check_stores(Some(id))?;
+            mounts.check_unused()?;
         }
         Ok(Response::MountEnded { is_to_end: false })
     }
@@ -144,19 +135,9 @@ impl OpenPool {
         request: &FileRequest,
         attached: &Attached,
     ) -> Result<(Response, Vec<u8>), RequestError> {
-        if request.is_change() {
-            self.check_changing()?
-        } else {
-            self.check_open()?
-        }
+        if request.is_change() { self.check_changing() } else { self.check_open() }?;
         let volume = self.volumes.get(name)?;
         let _lease = volume.begin_op(name)?;
         volume.mounts()?.files(request, &attached.bytes)
     }
-}
-
-/// Checks for lost stores of programs through mappings, in mount `id` of a volume or in each.
-fn check_stores(volume: &OpenVolume, id: Option<u64>) -> Result<(), RequestError> {
-    let lost = volume.mounts.as_ref().and_then(|mounts| mounts.lost_stores(id));
-    lost.map_or(Ok(()), |loss| Err(lost_stores(volume.name(), loss)))
 }

@@ -1,6 +1,6 @@
 //! Requests for new volumes: their words, and the volumes made of them.
 
-use everbyte::block::{BlockOptions, Checksum, Delta};
+use everbyte::block::BlockOptions;
 use everbyte::cache::{CacheOptions, Mode, Policy, Rights};
 use everbyte::files::{FsOptions, IndexKind};
 use everbyte::swap::SwapOptions;
@@ -54,19 +54,14 @@ fn unknown(what: &str, word: &str) -> RequestError {
 }
 
 fn block_options(new: &NewVolume) -> Result<BlockOptions, RequestError> {
-    let delta: Delta = meaning(&DELTA_WORDS, &new.delta)
+    let delta = meaning(&DELTA_WORDS, &new.delta)
         .ok_or_else(|| unknown("translation setting", &new.delta))?;
-    let checksum: Checksum = meaning(&CHECKSUM_WORDS, &new.checksum)
+    let checksum = meaning(&CHECKSUM_WORDS, &new.checksum)
         .ok_or_else(|| unknown("checksum", &new.checksum))?;
-    let mut options = BlockOptions::new().delta(delta).checksum(checksum);
-    options = options.threshold_percent(new.threshold_percent).lanes(new.lanes);
-    if let Some(bytes) = new.log_bytes {
-        options = options.log_bytes(bytes);
-    }
-    if let Some(lines) = new.checkpoint_lines.filter(|lines| *lines > 0) {
-        options = options.checkpoint_lines(lines);
-    }
-    Ok(options)
+    let options = BlockOptions::new().delta(delta).checksum(checksum);
+    let options = options.threshold_percent(new.threshold_percent).lanes(new.lanes);
+    let options = with(options, new.log_bytes, BlockOptions::log_bytes);
+    Ok(with(options, checkpoint_lines(new), BlockOptions::checkpoint_lines))
 }
 
 fn cache_options(wanted: &NewCache) -> Result<CacheOptions, RequestError> {
@@ -81,21 +76,26 @@ fn cache_options(wanted: &NewCache) -> Result<CacheOptions, RequestError> {
 fn fs_options(new: &NewVolume) -> Result<FsOptions, RequestError> {
     // The client is this user or root: the owner matters little to either.
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    let mut options = FsOptions::new().root_uid(uid).root_gid(gid).lanes(new.lanes);
-    if let Some(bytes) = new.log_bytes {
-        options = options.log_bytes(bytes);
-    }
-    if let Some(lines) = new.checkpoint_lines.filter(|lines| *lines > 0) {
-        options = options.checkpoint_lines(lines);
-    }
+    let options = FsOptions::new().root_uid(uid).root_gid(gid).lanes(new.lanes);
+    let options = with(options, new.log_bytes, FsOptions::log_bytes);
+    let options = with(options, checkpoint_lines(new), FsOptions::checkpoint_lines);
     let Some(wanted) = new.fs.as_deref() else { return Ok(options) };
     let index = IndexKind::from_name(&wanted.index);
-    options = options.index(index.ok_or_else(|| unknown("index", &wanted.index))?);
-    if let Some(bytes) = wanted.index_node_bytes {
-        options = options.index_node_bytes(bytes);
-    }
-    if let Some(inodes) = wanted.inodes_max {
-        options = options.inodes_max(inodes);
-    }
+    let options = options.index(index.ok_or_else(|| unknown("index", &wanted.index))?);
+    let options = with(options, wanted.index_node_bytes, FsOptions::index_node_bytes);
+    let options = with(options, wanted.inodes_max, FsOptions::inodes_max);
     Ok(options.large_tables(wanted.large_tables))
+}
+
+/// The options with `value`, if there is one; else their default stays.
+fn with<O, T>(options: O, value: Option<T>, set: impl FnOnce(O, T) -> O) -> O {
+    match value {
+        Some(value) => set(options, value),
+        None => options,
+    }
+}
+
+/// The wanted dirty lines before a checkpoint. Zero counts as no wish.
+fn checkpoint_lines(new: &NewVolume) -> Option<u32> {
+    new.checkpoint_lines.filter(|lines| *lines > 0)
 }

@@ -5,22 +5,18 @@
 //! request to change it.
 
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use everbyte::Pool;
 use everbyte::cache::NewSizes;
-use everbyte::pool::{PoolInfo, RecoverySummary};
 use everbyte_control::{Attached, Cause, ControlServer, Handler, Request, RequestError, Response};
 use everbyte_device::record::{RecordSummary, Recorder};
-use everbyte_media::Writers;
 use everbyte_nbd::{Durability, PayloadMemory, Server};
 use parking_lot::{Mutex, RwLock};
+use rustix::process::geteuid;
 
-use crate::close_status::CloseStatus;
-use crate::request_error::about;
-use crate::resize::Resize;
+use crate::close::CloseStatus;
 use crate::volumes::Volumes;
 
 /// Options for serving a pool.
@@ -38,9 +34,7 @@ pub struct Options {
 /// Nothing is opened or changed afterwards.
 pub struct OpenPool {
     pub(crate) pool: Pool,
-    pub(crate) only: Option<String>,
-    pub(crate) read_only_exports: Vec<String>,
-    pub(crate) durability: Durability,
+    pub(crate) options: Options,
     pub(crate) volumes: Volumes,
     /// Held while a volume gets another size for its users.
     pub(crate) sizes: Mutex<()>,
@@ -61,13 +55,10 @@ impl OpenPool {
     /// For a pool without another handle in use.
     #[must_use]
     pub fn new(pool: Pool, options: Options) -> Self {
-        let Options { only, read_only_exports, durability } = options;
         Self {
             volumes: Volumes::new(pool.clone()),
             pool,
-            only,
-            read_only_exports,
-            durability,
+            options,
             sizes: Mutex::default(),
             is_closing: AtomicBool::new(false),
             refuses_mounts: RwLock::default(),
@@ -79,28 +70,17 @@ impl OpenPool {
         }
     }
 
-    /// The users with write access to the bytes of the pool now.
+    /// The pool itself, for its figures.
     #[must_use]
-    pub fn writers(&self) -> Writers {
-        self.pool.writers()
+    pub fn pool(&self) -> &Pool {
+        &self.pool
     }
 
-    /// The pool's file or device.
+    /// Names a user with write access to the pool's bytes, other than root and the user of this
+    /// process. `None` without such a user.
     #[must_use]
-    pub fn path(&self) -> &Path {
-        self.pool.path()
-    }
-
-    /// Summary of the recovery at the opening of the pool.
-    #[must_use]
-    pub fn recovery(&self) -> &RecoverySummary {
-        self.pool.recovery()
-    }
-
-    /// The pool in figures.
-    #[must_use]
-    pub fn info(&self) -> PoolInfo {
-        self.pool.info()
+    pub fn distrust(&self) -> Option<String> {
+        self.pool.writers().reason(geteuid().as_raw()).map(str::to_owned)
     }
 
     /// Serves commands on the control socket next to the pool until [`OpenPool::close`] has ended.
@@ -110,7 +90,7 @@ impl OpenPool {
     pub fn start_control(self: &Arc<Self>) -> std::io::Result<()> {
         let handler: Arc<dyn Handler> = Arc::<Self>::clone(self);
         let owner = self.pool.engine().medium().metadata()?.map(|file| file.uid());
-        *self.control.lock() = Some(ControlServer::start(self.path(), owner, handler)?);
+        *self.control.lock() = Some(ControlServer::start(self.pool.path(), owner, handler)?);
         Ok(())
     }
 
@@ -158,67 +138,61 @@ impl OpenPool {
 }
 
 impl Handler for OpenPool {
+    fn handle(&self, request: Request) -> Result<Response, RequestError> {
+        self.handle_attached(request, Attached::default()).map(|(response, _)| response)
+    }
+
     fn handle_attached(
         &self,
         request: Request,
         attached: Attached,
     ) -> Result<(Response, Vec<u8>), RequestError> {
-        match &request {
-            Request::Files { volume, request } => self.files(volume, request, &attached),
-            Request::Mount(mount) => Ok((self.serve_mount(mount, attached)?, Vec::new())),
-            Request::Lend { volume, bytes } => {
-                Ok((self.lend(volume, *bytes, attached)?, Vec::new()))
-            }
-            Request::VolumeCreate(new) => Ok((self.create(new, attached.client)?, Vec::new())),
-            Request::CacheAttach { name, backing, force } => {
-                let attached = self.attach(name, backing, *force, attached.client);
-                Ok((attached.map_err(|refused| about(name, refused))?, Vec::new()))
-            }
-            _ => Ok((self.handle(request)?, Vec::new())),
+        // Only answers about files have bytes. A copy makes too many of these requests for a log.
+        if let Request::Files { volume, request } = &request {
+            return self.files(volume, request, &attached);
         }
-    }
-
-    fn handle(&self, request: Request) -> Result<Response, RequestError> {
         tracing::debug!(?request, "control request");
-        match request {
-            Request::Info => Ok(Response::Pool(Box::new(self.pool_status()))),
-            Request::Check => self.check(),
-            Request::Scrub { volume, uid, from } => self.scrub(volume.as_deref(), uid, from),
-            Request::Grow { size_bytes } => self.grow(size_bytes),
-            Request::VolumeCreate(new) => self.create(&new, None),
-            Request::VolumeList => Ok(Response::Volumes(self.volume_statuses())),
-            Request::VolumeResize { name, size_bytes, force } => self
-                .resize(&name, &Resize::Size(size_bytes), force)
-                .map_err(|refused| about(&name, refused)),
+        let response = match request {
+            Request::Info => Response::Pool(Box::new(self.pool_status())),
+            Request::Check => self.check()?,
+            Request::Scrub { volume, uid, from } => self.scrub(volume.as_deref(), uid, from)?,
+            Request::Grow { size_bytes } => self.grow(size_bytes)?,
+            Request::VolumeCreate(new) => self.create(&new, attached.client)?,
+            Request::VolumeList => Response::Volumes(self.volume_statuses()),
+            Request::VolumeResize { name, size_bytes, force } => {
+                self.resize(&name, size_bytes, force)?
+            }
             Request::VolumeRename { name, new_name, force } => {
-                self.rename(&name, &new_name, force).map_err(|refused| about(&name, refused))
+                self.rename(&name, &new_name, force)?
             }
-            Request::VolumeDelete { name, force } => {
-                self.delete(&name, force).map_err(|refused| about(&name, refused))
-            }
-            Request::VolumeDetach { name, force } => {
-                self.detach(&name, force).map_err(|refused| about(&name, refused))
-            }
-            Request::CacheDrain { name, force } => {
-                self.write_back(&name, force).map_err(|refused| about(&name, refused))
-            }
+            Request::VolumeDelete { name, force } => self.delete(&name, force)?,
+            Request::VolumeDetach { name, force } => self.detach(&name, force)?,
+            Request::CacheDrain { name, force } => self.write_back(&name, force)?,
             Request::CacheResize { name, dram_bytes, scm_bytes, follow_backing, force } => {
                 let follows_backing = follow_backing;
                 let sizes = NewSizes { dram_bytes, scm_bytes, follows_backing };
-                self.resize(&name, &Resize::Memory(sizes), force)
-                    .map_err(|refused| about(&name, refused))
+                self.resize_cache(&name, sizes, force)?
             }
             Request::CacheAttach { name, backing, force } => {
-                self.attach(&name, &backing, force, None).map_err(|refused| about(&name, refused))
+                self.attach(&name, &backing, force, attached.client)?
             }
-            Request::MountWait { volume, id, is_taken: false } => self.wait_for_mount(&volume, id),
-            Request::MountWait { volume, id, is_taken: true } => self.wait_for_close(&volume, id),
-            Request::ClientList => self.clients(),
-            Request::ClientDisconnect { id } => self.disconnect(id),
-            Request::Stats => Ok(Response::Stats(self.stats())),
-            Request::Exports => Ok(Response::Serving(self.serving().unwrap_or_default())),
-            other => Err(RequestError::new(format!("this server does not know {other:?}"))),
-        }
+            Request::Mount(mount) => self.serve_mount(&mount, attached)?,
+            Request::MountWait { volume, id, is_taken: false } => {
+                self.wait_for_mount(&volume, id)?
+            }
+            Request::MountWait { volume, id, is_taken: true } => {
+                self.wait_for_close(&volume, id)?
+            }
+            Request::Lend { volume, bytes } => self.lend(&volume, bytes, attached)?,
+            Request::ClientList => self.clients()?,
+            Request::ClientDisconnect { id } => self.disconnect(id)?,
+            Request::Stats => Response::Stats(self.stats()),
+            Request::Exports => Response::Serving(self.serving().unwrap_or_default()),
+            other => {
+                return Err(RequestError::new(format!("this server does not know {other:?}")));
+            }
+        };
+        Ok((response, Vec::new()))
     }
 }
 

@@ -4,61 +4,37 @@ use everbyte::Error;
 use everbyte::cache::NotOpen;
 use everbyte::error::{BackingError, CacheError, PoolError};
 use everbyte_control::{Cause, RequestError};
-use everbyte_fuse::Loss;
 
 /// The reason why clients cannot use a volume.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{reason}")]
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
 pub(crate) struct Unavailable {
-    /// State in lists, one or two words.
-    pub(crate) state: &'static str,
+    /// The reason for clients, possibly on other machines: it has no text of a device and names
+    /// nothing of this machine.
+    pub(crate) public: String,
     /// The reason in full.
-    pub(crate) reason: String,
-    /// The cause, if something can be done about it.
-    pub(crate) cause: Option<Cause>,
-    /// The reason for clients of other machines, as far as it is more than the state.
-    pub(crate) detail: Option<&'static str>,
+    pub(crate) error: RequestError,
 }
 
 impl Unavailable {
-    pub(crate) fn new(state: &'static str, reason: String) -> Self {
-        Self { state, reason, cause: None, detail: None }
-    }
-
-    /// The reason for clients, possibly on other machines: it has no text of a device and names
-    /// nothing of this machine.
-    pub(crate) fn public_reason(&self) -> String {
-        match self.detail {
-            Some(detail) => format!("{}, {detail}", self.state),
-            None => self.state.to_owned(),
-        }
+    pub(crate) fn new(public: &str, error: RequestError) -> Self {
+        Self { public: public.to_owned(), error }
     }
 }
 
 impl From<NotOpen> for Unavailable {
     fn from(why: NotOpen) -> Self {
-        let is_wrong_type =
-            matches!(&*why.error, Error::Backing { source, .. } if source.is_wrong_type());
-        let detail = is_wrong_type.then_some("neither a file nor a block device");
-        let (reason, cause) = (reason(&why.error), cause(&why.error));
-        Self { state: why.state.word(), reason, cause, detail }
-    }
-}
-
-impl From<Unavailable> for RequestError {
-    fn from(why: Unavailable) -> Self {
-        Self { reason: why.reason, cause: why.cause }
+        let mut public = why.state.word().to_owned();
+        if matches!(&*why.error, Error::Backing { source, .. } if source.is_wrong_type()) {
+            public.push_str(", neither a file nor a block device");
+        }
+        Self { public, error: refused(Error::NotOpen(why)) }
     }
 }
 
 /// `error` in words, with its cause if something can be done about it.
 pub(crate) fn refused(error: Error) -> RequestError {
     RequestError { reason: reason(&error), cause: cause(&error) }
-}
-
-/// The error of a durability request for a file system with a mount with lost stores.
-pub(crate) fn lost_stores(volume: &str, loss: Loss) -> RequestError {
-    RequestError::new(format!("volume {volume}: {loss}"))
 }
 
 /// The words of the engine for an error of one volume: [`about`] adds the name if they lack it.

@@ -75,7 +75,22 @@ impl Session {
     /// # Errors
     /// The pool cannot be opened or reached.
     pub fn open(path: &Path, access: Access) -> Result<Self, SessionError> {
-        open(path, access)
+        let deadline = Instant::now() + BUSY_TIME_MAX;
+        loop {
+            let busy = match open_local(path, access) {
+                Ok(pool) => return Ok(Self::Local(Box::new(pool))),
+                Err(FileError::InUse(holder)) => holder,
+                Err(error) => return Err(error.into()),
+            };
+            // It may be a server, a recovering server, or a short command.
+            match ControlClient::connect(path) {
+                Ok(client) => return Ok(Self::Served(client)),
+                Err(error @ ControlError::Untrusted { .. }) => return Err(error.into()),
+                Err(_) if Instant::now() >= deadline => return Err(Busy::found(busy).into()),
+                Err(_) => {}
+            }
+            std::thread::sleep(BUSY_REST);
+        }
     }
 
     /// Ends a session with the outcome `done`.
@@ -100,10 +115,7 @@ impl Session {
     pub fn distrust(&mut self) -> Result<Option<String>, SessionError> {
         match self {
             Self::Served(client) => Ok(client.distrust()?),
-            Self::Local(pool) => {
-                let own = rustix::process::geteuid().as_raw();
-                Ok(pool.writers().reason(own).map(str::to_owned))
-            }
+            Self::Local(pool) => Ok(pool.distrust()),
         }
     }
 
@@ -113,9 +125,7 @@ impl Session {
     /// It does not.
     pub fn probe(&mut self) -> Result<(), SessionError> {
         let Self::Served(client) = self else { return Ok(()) };
-        client.set_timeout(Some(PROBE_TIME_MAX))?;
-        client.set_time_max(Some(PROBE_TIME_MAX));
-        client.call(Request::Exports)?;
+        ask_within(client, PROBE_TIME_MAX)?;
         // After a first answer the server may take longer for large requests.
         client.set_timeout(Some(SILENCE_MAX))?;
         client.set_time_max(None);
@@ -146,10 +156,7 @@ impl Session {
     /// # Errors
     /// The request is refused, or the server has ended.
     pub fn ask(&mut self, request: Request) -> Result<Response, SessionError> {
-        match self {
-            Self::Served(client) => Ok(client.call(request)?),
-            Self::Local(pool) => Ok(pool.handle(request)?),
-        }
+        self.ask_attached(request, &[]).map(|(response, _)| response)
     }
 }
 
@@ -158,28 +165,9 @@ impl Session {
 /// # Errors
 /// The pool cannot be opened or reached, or the request is refused.
 pub fn ask(path: &Path, access: Access, request: Request) -> Result<Response, SessionError> {
-    let mut session = open(path, access)?;
+    let mut session = Session::open(path, access)?;
     let answer = session.ask(request);
     session.finish(answer)
-}
-
-fn open(path: &Path, access: Access) -> Result<Session, SessionError> {
-    let deadline = Instant::now() + BUSY_TIME_MAX;
-    loop {
-        let busy = match open_local(path, access) {
-            Ok(pool) => return Ok(Session::Local(Box::new(pool))),
-            Err(FileError::InUse(holder)) => holder,
-            Err(error) => return Err(error.into()),
-        };
-        // It may be a server, a recovering server, or a short command.
-        match ControlClient::connect(path) {
-            Ok(client) => return Ok(Session::Served(client)),
-            Err(error @ ControlError::Untrusted { .. }) => return Err(error.into()),
-            Err(_) if Instant::now() >= deadline => return Err(Busy::found(busy).into()),
-            Err(_) => {}
-        }
-        std::thread::sleep(BUSY_REST);
-    }
 }
 
 fn open_local(path: &Path, access: Access) -> Result<OpenPool, FileError> {
@@ -215,12 +203,17 @@ pub fn wait_for<T>(mut open: impl FnMut() -> Result<T, FileError>) -> Result<T, 
 /// Answer of the pool's server about itself; `None` without a server or without its answer.
 fn serving(path: &Path) -> Option<ServingStatus> {
     let mut client = ControlClient::connect(path).ok()?;
-    client.set_timeout(Some(ASK_TIME_MAX)).ok()?;
-    client.set_time_max(Some(ASK_TIME_MAX));
-    match client.call(Request::Exports).ok()? {
+    match ask_within(&mut client, ASK_TIME_MAX).ok()? {
         Response::Serving(serving) => Some(serving),
         _ => None,
     }
+}
+
+/// Asks a server about itself. Waits at most `time_max`.
+fn ask_within(client: &mut ControlClient, time_max: Duration) -> Result<Response, ControlError> {
+    client.set_timeout(Some(time_max))?;
+    client.set_time_max(Some(time_max));
+    client.call(Request::Exports)
 }
 
 /// A pool in use by another process, and the known facts about this process.

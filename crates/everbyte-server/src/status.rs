@@ -1,15 +1,18 @@
 //! Pools and volumes in the words of the control protocol. The JSON output has the same words.
 
+use std::time::Duration;
+
 use everbyte::block::{Checksum, Delta};
 use everbyte::cache::{CacheStats, CacheStatus, PAGE_BYTES};
 use everbyte::pool::{CheckReport, DeletedVolume, Health, ScrubFinding, ScrubReport};
 use everbyte::swap::{LenderStatus, RUN_BYTES};
 use everbyte_control::{
-    CheckStatus, CheckpointStats, DeletedStatus, HealthStatus, KindStatus, MediumStats,
-    MediumStatus, Response, ScrubPart, ScrubProblem, ServerStats, SwapStatus, VolumeStatus,
-    WearStats, WritersStatus,
+    CheckStatus, CheckpointStats, ClientStatus, DeletedStatus, HealthStatus, KindStatus,
+    MediumStats, MediumStatus, Response, ScrubPart, ScrubProblem, ServerStats, SwapStatus,
+    VolumeStatus, WearStats, WritersStatus,
 };
-use everbyte_media::{BLOCK_U64, Counters, Description, Mapped, Wear, Writers};
+use everbyte_media::{BLOCK_U64, BlockNo, Counters, Description, Mapped, Wear, Writers};
+use everbyte_nbd::{ConnectionInfo, Server};
 
 use crate::words::{CHECKSUM_WORDS, DELTA_WORDS, word};
 
@@ -66,7 +69,6 @@ pub(crate) fn volume(
 
 fn cache(found: &CacheStatus) -> everbyte_control::CacheStatus {
     let (settings, stats) = (&found.settings, &found.stats);
-    let reasons = stats.actions.iter();
     everbyte_control::CacheStatus {
         state: found.state.to_string(),
         reason: found.reason.clone(),
@@ -80,7 +82,11 @@ fn cache(found: &CacheStatus) -> everbyte_control::CacheStatus {
         dirty_bytes: stats.dirty_pages * PAGE_BYTES,
         hit_permille: stats.hit_permille(),
         counts: if found.has_counts { counts(stats) } else { [].into() },
-        reasons: reasons.map(|a| (format!("{}/{}", a.action, a.reason), a.count)).collect(),
+        reasons: stats
+            .actions
+            .iter()
+            .map(|a| (format!("{}/{}", a.action, a.reason), a.count))
+            .collect(),
     }
 }
 
@@ -107,17 +113,19 @@ fn counts(stats: &CacheStats) -> std::collections::BTreeMap<String, u64> {
     counts.map(|(name, count)| (name.to_owned(), count)).into()
 }
 
-pub(crate) fn check(report: CheckReport) -> CheckStatus {
-    CheckStatus {
-        clean: report.is_clean(),
+pub(crate) fn check(report: CheckReport) -> Response {
+    let clean = report.is_clean();
+    let CheckReport { used_blocks, free_blocks, problems, remarks, .. } = report;
+    Response::Check(CheckStatus {
+        clean,
         volumes: report.volumes as u64,
-        used_blocks: report.used_blocks,
-        free_blocks: report.free_blocks,
-        problems: report.problems,
-        remarks: report.remarks,
+        used_blocks,
+        free_blocks,
+        problems,
+        remarks,
         health: health(report.health),
         leaked_bytes: report.leaked_blocks * BLOCK_U64,
-    }
+    })
 }
 
 /// The answer about a deleted volume.
@@ -149,42 +157,32 @@ pub(crate) fn health_of(volume: &VolumeStatus) -> Health {
     }
 }
 
-pub(crate) fn scrub(report: ScrubReport, next: Option<u64>) -> ScrubPart {
-    let problem = |finding: ScrubFinding| ScrubProblem {
-        volume: finding.volume,
-        structure: finding.structure,
-        offset: finding.offset,
-        pool_offset: finding.at.0,
-        what: finding.what,
+pub(crate) fn scrub(report: ScrubReport, next: Option<u64>) -> Response {
+    let problem = |finding: ScrubFinding| {
+        let ScrubFinding { volume, structure, offset, at, what } = finding;
+        ScrubProblem { volume, structure, offset, pool_offset: at.0, what }
     };
-    ScrubPart {
-        health: health(Health::of_findings(&report.findings)),
-        read_bytes: report.read_bytes,
-        verified_blocks: report.verified_blocks,
-        next,
-        problems: report.findings.into_iter().map(problem).collect(),
-    }
+    let health = health(Health::of_findings(&report.findings));
+    let ScrubReport { read_bytes, verified_blocks, findings } = report;
+    let problems = findings.into_iter().map(problem).collect();
+    Response::Scrub(ScrubPart { read_bytes, verified_blocks, health, next, problems })
 }
 
-pub(crate) fn counters(counters: &Counters) -> MediumStats {
-    MediumStats {
-        bytes_stored: counters.bytes_stored,
-        lines_stored: counters.lines_stored,
-        lines_flushed: counters.lines_flushed,
-        fences: counters.fences,
-        modelled_ns: counters.modelled_ns,
-    }
+pub(crate) fn counters(counters: Counters) -> MediumStats {
+    let Counters { bytes_stored, lines_stored, lines_flushed, fences, modelled_ns } = counters;
+    MediumStats { bytes_stored, lines_stored, lines_flushed, fences, modelled_ns }
 }
 
-pub(crate) fn wear(wear: &Wear) -> WearStats {
-    WearStats {
-        frames: wear.frames,
-        frames_written: wear.frames_written,
-        lines: wear.lines,
-        lines_most: wear.lines_most,
-        frame_most: wear.frame_most.0,
-        lines_p99: wear.lines_p99,
-    }
+pub(crate) fn wear(wear: Wear) -> WearStats {
+    let Wear {
+        frames,
+        frames_written,
+        lines,
+        lines_most,
+        frame_most: BlockNo(frame_most),
+        lines_p99,
+    } = wear;
+    WearStats { frames, frames_written, lines, lines_most, frame_most, lines_p99 }
 }
 
 pub(crate) fn checkpoints(volume: &everbyte_pool::Volume<Mapped>) -> CheckpointStats {
@@ -196,9 +194,10 @@ pub(crate) fn checkpoints(volume: &everbyte_pool::Volume<Mapped>) -> CheckpointS
     }
 }
 
-pub(crate) fn server(address: String, stats: &everbyte_nbd::ServerStats) -> ServerStats {
+pub(crate) fn server(server: &Server) -> ServerStats {
+    let stats = server.stats();
     ServerStats {
-        address,
+        address: server.address().to_string(),
         connections: stats.connections,
         connections_total: stats.connections_total,
         connections_dropped: stats.connections_dropped,
@@ -208,4 +207,12 @@ pub(crate) fn server(address: String, stats: &everbyte_nbd::ServerStats) -> Serv
         read_bytes: stats.read_bytes,
         written_bytes: stats.written_bytes,
     }
+}
+
+/// The status of a connection to the server at `address`.
+pub(crate) fn client(address: String, connection: ConnectionInfo) -> ClientStatus {
+    let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let ConnectionInfo { id, peer, export, requests, read_bytes, written_bytes, .. } = connection;
+    let (age_ms, idle_ms) = (ms(connection.age), ms(connection.idle));
+    ClientStatus { id, peer, address, export, age_ms, idle_ms, requests, read_bytes, written_bytes }
 }

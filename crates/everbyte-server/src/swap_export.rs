@@ -10,32 +10,22 @@ use std::sync::{Arc, Weak};
 
 use everbyte::SwapVolume;
 use everbyte::swap::ScratchDevice;
-use everbyte_device::{BlockDevice, Decorator, Passthrough};
+use everbyte_control::RequestError;
+use everbyte_device::BlockDevice;
 use everbyte_media::OwnMemory;
 use parking_lot::Mutex;
 use rustix::process::configure_io_flusher_behavior;
 use rustix::thread::{CapabilitySet, capabilities};
 
+use crate::guarded_device::GuardedDevice;
 use crate::request_error::Unavailable;
 
 /// The device shared by clients of a swap volume, as long as it has clients.
 #[derive(Default)]
 pub(crate) struct SwapExport(Mutex<Weak<Exported>>);
 
-struct Exported {
-    device: ScratchDevice,
-    /// `None` without the right to it.
-    _own_memory: Option<OwnMemory>,
-}
-
-impl Decorator for Exported {
-    type Inner = ScratchDevice;
-    const PASSTHROUGH: Passthrough = Passthrough::Whole;
-
-    fn inner(&self) -> &Self::Inner {
-        &self.device
-    }
-}
+/// The device, and the lock of the process's memory; `None` without the right to lock it.
+type Exported = GuardedDevice<Box<ScratchDevice>, Option<OwnMemory>>;
 
 impl SwapExport {
     /// The device of `volume` for a client. The calling thread will serve the client's requests.
@@ -62,16 +52,16 @@ impl SwapExport {
 }
 
 fn export(volume: &SwapVolume) -> Result<Exported, Unavailable> {
-    let device = volume.scratch();
-    let device = device.map_err(|error| Unavailable::new("lent", error.to_string()))?;
+    let lent = |error: everbyte::Error| RequestError::new(error.to_string());
+    let device = volume.scratch().map_err(|error| Unavailable::new("lent", lent(error)))?;
     tracing::warn!(
         volume = volume.name(),
         "the volume is exported, for swap of guests and other machines: this machine's own swap \
          there can hang it"
     );
-    let own_memory = lock_own_memory();
-    let own_memory = own_memory.inspect_err(|error| warn(volume, "lock its own memory", error));
-    Ok(Exported { device, _own_memory: own_memory.ok() })
+    let own_memory =
+        lock_own_memory().inspect_err(|error| warn(volume, "lock its own memory", error));
+    Ok(GuardedDevice::new(Box::new(device), own_memory.ok()))
 }
 
 /// Lets the client continue: the danger exists only for a system short of memory.

@@ -17,7 +17,7 @@ use everbyte_device::BlockDevice;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::fs_mounts::FsMounts;
-use crate::leased::Leased;
+use crate::guarded_device::GuardedDevice;
 use crate::quiesce::{Busy, ExclusiveGuard, Lease, QuiesceLock};
 use crate::request_error::{Unavailable, about, refused};
 use crate::swap_export::SwapExport;
@@ -66,13 +66,13 @@ impl OpenVolume {
             Volume::Cache(cache) => Ok(cache.device_by(Instant::now() + OPEN_TIME_MAX)?),
             Volume::Fs(fs) => {
                 let reason = format!("volume {} is a file system", fs.name());
-                Err(Unavailable::new("file system", reason))
+                Err(Unavailable::new("file system", RequestError::new(reason)))
             }
             Volume::Swap(swap) if swap.is_read_only() => {
                 let reason =
                     format!("volume {} is swap, which cannot be served read-only", swap.name());
-                let cause = Some(Cause::ServedReadOnly);
-                Err(Unavailable { cause, ..Unavailable::new("read-only", reason) })
+                let error = RequestError::new(reason).because(Cause::ServedReadOnly);
+                Err(Unavailable::new("read-only", error))
             }
             Volume::Swap(swap) => self.swap_export.device(swap),
         }
@@ -107,6 +107,18 @@ impl OpenVolume {
         self.mounts.as_ref().is_some_and(FsMounts::is_mounted)
     }
 
+    /// Checks that it is not mounted.
+    ///
+    /// # Errors
+    /// It is mounted.
+    pub(crate) fn check_unmounted(&self) -> Result<(), RequestError> {
+        if self.is_mounted() {
+            let reason = format!("volume {} is mounted: unmount it first", self.name());
+            return Err(RequestError::new(reason));
+        }
+        Ok(())
+    }
+
     /// The mounts of a file system.
     ///
     /// # Errors
@@ -121,13 +133,13 @@ impl OpenVolume {
     /// # Errors
     /// As [`OpenVolume::begin_op`]; the volume cannot be opened.
     pub(crate) fn lease(&self, name: &str) -> Result<Arc<dyn BlockDevice>, Unavailable> {
-        let changing = |refused: RequestError| Unavailable::new("changing", refused.reason);
+        let changing = |refused| Unavailable::new("changing", refused);
         let lease = self.begin_op(name).map_err(changing)?;
         let device = self.device()?;
         // Opening may take long, and a disconnecting change does not know of this client yet.
         let undisturbed = lease.check_undisturbed();
         undisturbed.map_err(|busy| changing(self.refuse(busy, None)))?;
-        Ok(Arc::new(Leased::new(device, lease)))
+        Ok(Arc::new(GuardedDevice::new(device, lease)))
     }
 
     /// Admits a user of the volume, found as `name`.
@@ -172,21 +184,15 @@ impl OpenVolume {
 
     /// The refusal of a change, with the cause `about_clients` if clients are in its way.
     fn refuse(&self, busy: Busy, about_clients: Option<Cause>) -> RequestError {
-        let cause = match busy {
-            Busy::Clients(_) => about_clients,
-            Busy::Change(_) => None,
-        };
-        RequestError { reason: self.why_busy(busy), cause }
-    }
-
-    /// `busy` for people.
-    fn why_busy(&self, busy: Busy) -> String {
         let name = self.name();
-        match busy {
-            Busy::Change(what) => format!("volume {name} is being {what}: try again"),
-            Busy::Clients(1) => format!("1 client has volume {name} open"),
-            Busy::Clients(clients) => format!("{clients} clients have volume {name} open"),
-        }
+        let (reason, cause) = match busy {
+            Busy::Change(what) => (format!("volume {name} is being {what}: try again"), None),
+            Busy::Clients(1) => (format!("1 client has volume {name} open"), about_clients),
+            Busy::Clients(clients) => {
+                (format!("{clients} clients have volume {name} open"), about_clients)
+            }
+        };
+        RequestError { reason, cause }
     }
 }
 
@@ -196,6 +202,15 @@ enum Slot {
     /// The volume of this name is being opened. Other users of the name wait.
     Opening,
     Open(Arc<OpenVolume>),
+}
+
+impl Slot {
+    fn opened(&self) -> Option<Arc<OpenVolume>> {
+        match self {
+            Self::Open(volume) => Some(Arc::clone(volume)),
+            Self::Making | Self::Opening => None,
+        }
+    }
 }
 
 type Slots = BTreeMap<String, Slot>;
@@ -220,6 +235,13 @@ impl Reserved<'_> {
         slots.insert(self.name.to_owned(), slot);
         self.is_filled = true;
         self.volumes.changed.notify_all();
+    }
+
+    fn open(self, volume: Volume) -> Arc<OpenVolume> {
+        let volume = Arc::new(OpenVolume::new(volume));
+        let volumes = self.volumes;
+        self.fill(Slot::Open(Arc::clone(&volume)), &mut volumes.slots.lock());
+        volume
     }
 }
 
@@ -251,33 +273,32 @@ impl Volumes {
         open: impl FnOnce() -> Result<Volume, RequestError>,
     ) -> Result<Arc<OpenVolume>, RequestError> {
         let mut slots = self.slots.lock();
-        loop {
-            match slots.get(name) {
-                Some(Slot::Open(volume)) => return Ok(Arc::clone(volume)),
-                Some(Slot::Making) => {
-                    return Err(RequestError::new(format!(
-                        "volume {name} is being made: try again"
-                    )));
-                }
-                Some(Slot::Opening) => self.changed.wait(&mut slots),
-                None => break,
+        self.await_opening(name, &mut slots);
+        match slots.get(name) {
+            Some(Slot::Open(volume)) => return Ok(Arc::clone(volume)),
+            Some(_) => {
+                let reason = format!("volume {name} is being made: try again");
+                return Err(RequestError::new(reason));
             }
+            // Before the reservation: a missing volume can be made.
+            None => self.check_exists(name)?,
         }
-        // Before the reservation: a missing volume can be made.
-        self.check_exists(name)?;
-        slots.insert(name.to_owned(), Slot::Opening);
+        let reserved = self.reserve_as(Slot::Opening, name, &mut slots);
         drop(slots);
-        let reserved = Reserved { volumes: self, name, is_filled: false };
-        let opened = open().map_err(|refused| about(name, refused))?;
-        let volume = Arc::new(OpenVolume::new(opened));
-        reserved.fill(Slot::Open(Arc::clone(&volume)), &mut self.slots.lock());
-        Ok(volume)
+        Ok(reserved.open(open().map_err(|refused| about(name, refused))?))
     }
 
     fn check_exists(&self, name: &str) -> Result<(), RequestError> {
         match self.pool.engine().volume(name) {
             Ok(_) => Ok(()),
             Err(_) => Err(refused(Error::NoSuchVolume { volume: name.to_owned() })),
+        }
+    }
+
+    /// Waits until the volume of this name is not being opened. It may stay closed.
+    fn await_opening(&self, name: &str, slots: &mut MutexGuard<'_, Slots>) {
+        while matches!(slots.get(name), Some(Slot::Opening)) {
+            self.changed.wait(slots);
         }
     }
 
@@ -291,20 +312,12 @@ impl Volumes {
 
     /// The volume of this name, if it is open.
     pub(crate) fn opened(&self, name: &str) -> Option<Arc<OpenVolume>> {
-        match self.slots.lock().get(name) {
-            Some(Slot::Open(volume)) => Some(Arc::clone(volume)),
-            _ => None,
-        }
+        self.slots.lock().get(name).and_then(Slot::opened)
     }
 
     /// All open volumes.
     pub(crate) fn all_opened(&self) -> Vec<Arc<OpenVolume>> {
-        let slots = self.slots.lock();
-        let open = slots.values().filter_map(|slot| match slot {
-            Slot::Open(volume) => Some(Arc::clone(volume)),
-            Slot::Making | Slot::Opening => None,
-        });
-        open.collect()
+        self.slots.lock().values().filter_map(Slot::opened).collect()
     }
 
     /// Makes a volume by `make`, and reserves its name for the time of the call.
@@ -317,9 +330,7 @@ impl Volumes {
         make: impl FnOnce() -> Result<Volume, RequestError>,
     ) -> Result<Arc<OpenVolume>, RequestError> {
         let reserved = self.reserve(name)?;
-        let volume = Arc::new(OpenVolume::new(make()?));
-        reserved.fill(Slot::Open(Arc::clone(&volume)), &mut self.slots.lock());
-        Ok(volume)
+        Ok(reserved.open(make()?))
     }
 
     /// Renames an open volume by `rename`, and reserves the new name for the time of the call.
@@ -343,11 +354,13 @@ impl Volumes {
 
     /// Reserves a name for a future volume.
     fn reserve<'a>(&'a self, name: &'a str) -> Result<Reserved<'a>, RequestError> {
+        let mut slots = self.slots.lock();
         // An existing, unopened volume keeps its name: a reservation would block the users of the
         // volume.
-        let exists = || self.check_exists(name).is_ok();
-        self.reserve_if(name, |slots| !slots.contains_key(name) && !exists())
-            .ok_or_else(|| RequestError::new(format!("a volume named {name:?} exists already")))
+        if slots.contains_key(name) || self.check_exists(name).is_ok() {
+            return Err(RequestError::new(format!("a volume named {name:?} exists already")));
+        }
+        Ok(self.reserve_as(Slot::Making, name, &mut slots))
     }
 
     /// Reserves the name of a closed volume, and so prevents its opening. Waits for an opening under
@@ -359,25 +372,17 @@ impl Volumes {
         &'a self,
         name: &'a str,
     ) -> Result<Reserved<'a>, RequestError> {
-        self.reserve_if(name, |slots| {
-            while matches!(slots.get(name), Some(Slot::Opening)) {
-                self.changed.wait(slots);
-            }
-            !slots.contains_key(name)
-        })
-        .ok_or_else(|| RequestError::new(format!("volume {name} is being opened: try again")))
+        let mut slots = self.slots.lock();
+        self.await_opening(name, &mut slots);
+        if slots.contains_key(name) {
+            return Err(RequestError::new(format!("volume {name} is being opened: try again")));
+        }
+        Ok(self.reserve_as(Slot::Making, name, &mut slots))
     }
 
-    fn reserve_if<'a>(
-        &'a self,
-        name: &'a str,
-        is_free: impl FnOnce(&mut MutexGuard<'_, Slots>) -> bool,
-    ) -> Option<Reserved<'a>> {
-        let mut slots = self.slots.lock();
-        is_free(&mut slots).then(|| {
-            slots.insert(name.to_owned(), Slot::Making);
-            Reserved { volumes: self, name, is_filled: false }
-        })
+    fn reserve_as<'a>(&'a self, slot: Slot, name: &'a str, slots: &mut Slots) -> Reserved<'a> {
+        slots.insert(name.to_owned(), slot);
+        Reserved { volumes: self, name, is_filled: false }
     }
 
     /// Forgets a deleted volume.

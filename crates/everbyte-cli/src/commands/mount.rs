@@ -18,7 +18,7 @@ use everbyte_server::{
 use super::mount_options::{Atime, OptionList};
 use super::mount_served::ServedMount;
 use super::server::{Stop, report_recovery, split_target, start_control};
-use super::trust::{TrustArgs, distrust};
+use super::trust::TrustArgs;
 use super::{mount_background, mount_served, service};
 use crate::arguments::UsageError;
 use crate::size::parse_duration;
@@ -224,7 +224,7 @@ fn serve_pool(
     (stop, started): (&Stop, Instant),
 ) -> anyhow::Result<ExitCode> {
     let pool = Arc::new(OpenPool::new(pool, Options::default()));
-    let privileges = args.privileges(distrust(&pool));
+    let privileges = args.privileges(pool.distrust());
     report_recovery(&pool, started.elapsed());
     // The pool is closed even if serving failed: otherwise the next start would recover it.
     let served = serve((args, privileges), name, &pool, stop);
@@ -330,7 +330,7 @@ fn serve(
     pool.set_servers(&[]);
     // Before the mount: from its first moment on, commands go through this server.
     start_control(pool)?;
-    pool.mount(name, &args.dir, &args.mount_options(pool.path(), name, privileges))?;
+    pool.mount(name, &args.dir, &args.mount_options(pool.pool().path(), name, privileges))?;
     mount_background::say_ready(&args.dir, args.detached)?;
     // The last unmount ends the server, because nothing else uses the pool.
     stop.wait_unless(|| pool.refuse_mounts_if_unused());

@@ -14,7 +14,7 @@ use everbyte_server::{OpenPool, Options, SessionError, builder, wait_for};
 use super::run_program::{check_program, find_program};
 use super::run_served::serve;
 use super::server::{report_recovery, split_target};
-use super::trust::{TrustArgs, distrust, untrusted};
+use super::trust::{TrustArgs, untrusted};
 use super::unexpected;
 use crate::output;
 use crate::size::{parse_size, show_size};
@@ -156,7 +156,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let started = std::time::Instant::now();
     let pool = std::sync::Arc::new(OpenPool::new(pool, Options::default()));
     // The result waits, so that the pool below is closed in each case.
-    let trusted = check_trust(args, distrust(&pool));
+    let trusted = check_trust(args, pool.distrust());
     report_recovery(&pool, started.elapsed());
     let answer = trusted.and_then(|()| Ok(pool.handle(Request::VolumeList)?));
     let status = answer.and_then(|answer| {

@@ -20,7 +20,7 @@ use everbyte_server::recording::{self, RecordError};
 use everbyte_server::{OpenPool, Options, SessionError, builder, listen, listen_on, wait_for};
 
 use super::server::{Stop, report_recovery, split_target, start_control};
-use super::trust::{TrustArgs, distrust};
+use super::trust::TrustArgs;
 use super::{serve_config, service};
 use crate::arguments::{UsageError, find_group, find_user, parse_mode};
 use crate::output;
@@ -279,7 +279,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     service::status(&format!("opening {}", path.display()));
     let pool = Arc::new(args.open(&path, only).map_err(SessionError::from)?);
     report_recovery(&pool, started.elapsed());
-    if let Some(reason) = distrust(&pool) {
+    if let Some(reason) = pool.distrust() {
         let rights = if args.trust.trust_pool {
             "all rights, as asked for"
         } else {

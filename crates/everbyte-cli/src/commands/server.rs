@@ -89,17 +89,17 @@ pub(crate) fn split_target(target: &Path) -> anyhow::Result<(PathBuf, Option<Str
 
 /// Serves commands on the control socket until the pool is closed.
 pub(crate) fn start_control(pool: &Arc<OpenPool>) -> anyhow::Result<()> {
-    let failed = || format!("cannot make the control socket of {}", pool.path().display());
+    let failed = || format!("cannot make the control socket of {}", pool.pool().path().display());
     pool.start_control().with_context(failed)
 }
 
 /// Logs the recovery at the opening of the pool.
 pub(crate) fn report_recovery(pool: &OpenPool, took: Duration) {
-    let summary = pool.recovery();
+    let summary = pool.pool().recovery();
     for remark in &summary.remarks {
         tracing::warn!("{remark}");
     }
-    let info = pool.info();
+    let info = pool.pool().info();
     if let Some(reason) = &info.read_only {
         tracing::warn!("the pool is read-only: {reason}");
     }

@@ -1,8 +1,7 @@
 //! Refusals for a pool with other writers, and the option to override them.
 
 use everbyte_control::{Cause, RequestError};
-use everbyte_server::{Access, OpenPool};
-use rustix::process::geteuid;
+use everbyte_server::Access;
 
 /// Trust in the writers of a pool.
 #[derive(Clone, Copy, clap::Args)]
@@ -19,12 +18,6 @@ impl TrustArgs {
     pub(crate) fn access(self) -> Access {
         if self.trust_pool { Access::WriteTrusted } else { Access::Write }
     }
-}
-
-/// Reports a writer of an open pool other than root and the user of this process, as the reason for
-/// distrust.
-pub(crate) fn distrust(pool: &OpenPool) -> Option<String> {
-    pool.writers().reason(geteuid().as_raw()).map(str::to_owned)
 }
 
 /// The refusal for a pool with other writers, for this `reason`, with the `effect`.
