@@ -40,7 +40,8 @@ pub use message::{
     ScrubPart, ScrubProblem, ServingStatus, SwapStatus, VolumeStatus, WritersStatus,
 };
 pub use server::{
-    Attached, ControlServer, Handler, Occupied, RequestError, remove_left_socket, serve_stream,
+    Answer, Attached, AttachedAnswer, ControlServer, Handler, Occupied, RequestError,
+    remove_left_socket, serve_stream,
 };
 pub use stats::{CheckpointStats, MediumStats, PoolStats, ServerStats, WearStats};
 pub use time::TimeNs;

@@ -71,6 +71,18 @@ impl RequestError {
     }
 }
 
+impl From<String> for RequestError {
+    fn from(reason: String) -> Self {
+        Self::new(reason)
+    }
+}
+
+/// The answer to a request.
+pub type Answer = Result<Response, RequestError>;
+
+/// The answer to a request, with the bytes announced by the response.
+pub type AttachedAnswer = Result<(Response, Vec<u8>), RequestError>;
+
 /// Bytes and descriptor of a request.
 #[derive(Debug, Default)]
 pub struct Attached {
@@ -88,18 +100,14 @@ pub trait Handler: Send + Sync + 'static {
     ///
     /// # Errors
     /// The reason for a refusal or failure.
-    fn handle(&self, request: Request) -> Result<Response, RequestError>;
+    fn handle(&self, request: Request) -> Answer;
 
     /// Executes one request with its bytes and descriptor. Returns as many bytes as the answer
     /// announces. Handlers without bytes and descriptors need not implement it.
     ///
     /// # Errors
     /// As [`Handler::handle`].
-    fn handle_attached(
-        &self,
-        request: Request,
-        _: Attached,
-    ) -> Result<(Response, Vec<u8>), RequestError> {
+    fn handle_attached(&self, request: Request, _: Attached) -> AttachedAnswer {
         Ok((self.handle(request)?, Vec::new()))
     }
 }
@@ -408,7 +416,7 @@ fn handle(
     stream: &UnixStream,
     request: Request,
     attached: Attached,
-) -> Result<(Response, Vec<u8>), RequestError> {
+) -> AttachedAnswer {
     std::thread::scope(|scope| {
         // Dropped when the request is done, even if by a panic.
         let (_at_work, done) = mpsc::channel::<()>();
@@ -446,10 +454,7 @@ fn parse(line: &[u8]) -> Result<Request, RequestError> {
     serde_json::from_slice::<RequestLine>(line).map(|line| line.request).map_err(wrong)
 }
 
-fn answer(
-    mut stream: &UnixStream,
-    result: Result<(Response, Vec<u8>), RequestError>,
-) -> io::Result<()> {
+fn answer(mut stream: &UnixStream, result: AttachedAnswer) -> io::Result<()> {
     let (line, attached) = match result {
         Ok((response, attached)) => {
             // The client would take the following bytes for the next answer, so the connection ends

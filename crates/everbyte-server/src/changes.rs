@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use everbyte::cache::{ChangeOptions, NewSizes, Rights};
 use everbyte::{CacheVolume, Error, Volume};
-use everbyte_control::{Cause, NewVolume, RequestError, Response};
+use everbyte_control::{Answer, Cause, NewVolume, RequestError, Response};
 
 use crate::new_volume;
 use crate::open_pool::OpenPool;
@@ -21,16 +21,12 @@ use crate::volumes::OpenVolume;
 const DISCONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 
 impl OpenPool {
-    pub(crate) fn grow(&self, size_bytes: u64) -> Result<Response, RequestError> {
+    pub(crate) fn grow(&self, size_bytes: u64) -> Answer {
         self.check_changing()?;
         Ok(Response::Grown { size_bytes: self.pool.grow(size_bytes).map_err(refused)? })
     }
 
-    pub(crate) fn create(
-        &self,
-        new: &NewVolume,
-        client: Option<u32>,
-    ) -> Result<Response, RequestError> {
+    pub(crate) fn create(&self, new: &NewVolume, client: Option<u32>) -> Answer {
         self.check_changing()?;
         let rights = self.rights_of_request(client);
         let volume =
@@ -39,11 +35,7 @@ impl OpenPool {
     }
 
     /// Changes the volume `name`. Each error names it.
-    fn change(
-        &self,
-        name: &str,
-        change: impl FnOnce(&OpenVolume) -> Result<Response, RequestError>,
-    ) -> Result<Response, RequestError> {
+    fn change(&self, name: &str, change: impl FnOnce(&OpenVolume) -> Answer) -> Answer {
         let volume = self.check_changing().and_then(|()| self.volumes.get(name));
         volume.and_then(|volume| change(&volume)).map_err(|refused| about(name, refused))
     }
@@ -54,8 +46,8 @@ impl OpenPool {
         name: &str,
         what: &'static str,
         force: bool,
-        change: impl FnOnce(&OpenVolume, &CacheVolume, ChangeOptions) -> Result<Response, RequestError>,
-    ) -> Result<Response, RequestError> {
+        change: impl FnOnce(&OpenVolume, &CacheVolume, ChangeOptions) -> Answer,
+    ) -> Answer {
         self.change(name, |volume| {
             let Volume::Cache(cache) = &volume.volume else {
                 return Err(refused(Error::NotACache { volume: volume.name().to_owned() }));
@@ -66,12 +58,7 @@ impl OpenPool {
         })
     }
 
-    pub(crate) fn resize(
-        &self,
-        name: &str,
-        size_bytes: u64,
-        force: bool,
-    ) -> Result<Response, RequestError> {
+    pub(crate) fn resize(&self, name: &str, size_bytes: u64, force: bool) -> Answer {
         self.change(name, |volume| {
             // The lock keeps another request from replacing the compared size.
             let _sizes = self.sizes.lock();
@@ -99,12 +86,7 @@ impl OpenPool {
     }
 
     /// Gives a cache other sizes.
-    pub(crate) fn resize_cache(
-        &self,
-        name: &str,
-        sizes: NewSizes,
-        force: bool,
-    ) -> Result<Response, RequestError> {
+    pub(crate) fn resize_cache(&self, name: &str, sizes: NewSizes, force: bool) -> Answer {
         self.change_cache(name, "resized", force, |volume, cache, options| {
             let old_bytes = volume.volume.size_bytes().map_err(refused)?;
             cache.resize_with(sizes, &options).map_err(refused)?;
@@ -121,49 +103,35 @@ impl OpenPool {
     }
 
     /// Renames a volume and its export.
-    pub(crate) fn rename(
-        &self,
-        name: &str,
-        new_name: &str,
-        force: bool,
-    ) -> Result<Response, RequestError> {
+    pub(crate) fn rename(&self, name: &str, new_name: &str, force: bool) -> Answer {
         self.change(name, |volume| {
             let mut by_name = self.options.only.iter().chain(&self.options.read_only_exports);
             if by_name.any(|given| given == name) {
-                return Err(RequestError::new(format!(
-                    "the server was started with the name of volume {name}: end it first"
-                )));
+                let by_name = "the server was started with the name of volume";
+                return Err(format!("{by_name} {name}: end it first").into());
             }
             let _guard = self.lock_exclusive(volume, name, "renamed", force)?;
             // A client waiting for the end of the mount knows it by the name.
             volume.check_unmounted()?;
             if volume.is_lent() {
-                return Err(RequestError::new(format!(
-                    "volume {name} is lent to programs: end them first"
-                )));
+                return Err(format!("volume {name} is lent to programs: end them first").into());
             }
-            let renamed = || self.pool.rename(name, new_name).map_err(refused);
-            self.volumes.rename(name, new_name, renamed)?;
+            self.volumes.rename(name, new_name)?;
             Ok(Response::Volume(self.status_of(volume)))
         })
     }
 
-    pub(crate) fn attach(
-        &self,
-        name: &str,
-        backing: &str,
-        force: bool,
-        client: Option<u32>,
-    ) -> Result<Response, RequestError> {
+    /// Attaches a cache to its backing device at `text`, opened for a client of the user `uid`.
+    pub(crate) fn attach(&self, name: &str, text: &str, force: bool, uid: Option<u32>) -> Answer {
         self.change_cache(name, "attached", force, |volume, cache, options| {
-            let options = options.rights(self.rights_of_request(client));
-            cache.attach_with(backing, &options).map_err(refused)?;
+            let options = options.rights(self.rights_of_request(uid));
+            cache.attach_with(text, &options).map_err(refused)?;
             Ok(Response::Volume(self.status_of(volume)))
         })
     }
 
     /// Writes some of a cache's dirty pages back.
-    pub(crate) fn write_back(&self, name: &str, force: bool) -> Result<Response, RequestError> {
+    pub(crate) fn write_back(&self, name: &str, force: bool) -> Answer {
         self.change_cache(name, "detached", force, |_, cache, options| {
             let dirty_bytes = cache.write_back_part(&options).map_err(refused)?;
             Ok(Response::Drained { dirty_bytes })
@@ -171,7 +139,7 @@ impl OpenPool {
     }
 
     /// Writes all dirty pages of a cache back and deletes it.
-    pub(crate) fn detach(&self, name: &str, force: bool) -> Result<Response, RequestError> {
+    pub(crate) fn detach(&self, name: &str, force: bool) -> Answer {
         self.change_cache(name, "detached", force, |volume, cache, options| {
             cache.drain_with(&options).map_err(refused)?;
             // Clients are still locked out: no write comes between.
@@ -179,7 +147,7 @@ impl OpenPool {
         })
     }
 
-    pub(crate) fn delete(&self, name: &str, force: bool) -> Result<Response, RequestError> {
+    pub(crate) fn delete(&self, name: &str, force: bool) -> Answer {
         let found = self.check_changing().and_then(|()| self.volumes.get(name));
         let deleted = match found {
             Err(refused) if force && refused.cause == Some(Cause::VolumeDamaged) => {
@@ -190,12 +158,7 @@ impl OpenPool {
         deleted.map_err(|refused| about(name, refused))
     }
 
-    fn delete_open(
-        &self,
-        volume: &OpenVolume,
-        name: &str,
-        force: bool,
-    ) -> Result<Response, RequestError> {
+    fn delete_open(&self, volume: &OpenVolume, name: &str, force: bool) -> Answer {
         let cause = (!force).then_some(Cause::DeletedUnderClients);
         let guard = volume.lock_exclusive(name, "deleted", force, cause)?;
         if force {
@@ -208,13 +171,13 @@ impl OpenPool {
     }
 
     /// Deletes a damaged volume without an open handle. The volume cannot be opened during the deletion.
-    fn delete_closed(&self, name: &str) -> Result<Response, RequestError> {
+    fn delete_closed(&self, name: &str) -> Answer {
         let _reserved = self.volumes.reserve_closed(name)?;
         Ok(status::deleted(name, self.pool.delete_damaged(name).map_err(refused)?))
     }
 
     /// Deletes a volume locked by the caller.
-    fn delete_exclusive(&self, volume: &OpenVolume, force: bool) -> Result<Response, RequestError> {
+    fn delete_exclusive(&self, volume: &OpenVolume, force: bool) -> Answer {
         // Users keep their mount, even against force.
         volume.check_unmounted()?;
         let name = volume.name().to_owned();
@@ -238,12 +201,13 @@ impl OpenPool {
         let guard = volume.lock_exclusive(name, what, force, Some(Cause::HasClients))?;
         match if force { self.send_away(volume, &guard) } else { 0 } {
             0 => Ok(guard),
-            left => Err(RequestError::new(format!(
+            left => Err(format!(
                 "{left} clients of volume {} are in the midst of a request that does not end, such \
                  as one to a backing device that is silent; they are disconnected when it does: try \
                  again then",
                 volume.name()
-            ))),
+            )
+            .into()),
         }
     }
 
@@ -254,7 +218,7 @@ impl OpenPool {
         if volume.quiesce.clients() == 0 {
             return 0;
         }
-        for server in self.servers() {
+        for server in self.servers().into_iter().flatten() {
             let left = deadline.saturating_duration_since(Instant::now());
             let disconnected = server.disconnect_export(volume.name(), left);
             tracing::info!(volume = volume.name(), clients = disconnected.ended, "sent away");
@@ -271,18 +235,13 @@ impl OpenPool {
         self.pool.rights().and(&of_client)
     }
 
-    pub(crate) fn check(&self) -> Result<Response, RequestError> {
+    pub(crate) fn check(&self) -> Answer {
         self.check_open()?;
         Ok(status::check(self.pool.check().map_err(refused)?))
     }
 
     /// Holds no lock during the reads: it delays no other request.
-    pub(crate) fn scrub(
-        &self,
-        volume: Option<&str>,
-        uid: Option<u64>,
-        from: u64,
-    ) -> Result<Response, RequestError> {
+    pub(crate) fn scrub(&self, volume: Option<&str>, uid: Option<u64>, from: u64) -> Answer {
         let Some(name) = volume else {
             return Ok(status::scrub(self.pool.scrub(), None));
         };

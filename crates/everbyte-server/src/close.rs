@@ -122,7 +122,7 @@ impl CloseStatus {
         let deadline = Instant::now() + WAITERS_TIME_MAX;
         self.outcome.get_or_init(|| outcome);
         let mut expected = self.expected.lock();
-        while *expected > 0 && !self.answered.wait_until(&mut expected, deadline).timed_out() {}
+        self.answered.wait_while_until(&mut expected, |expected| *expected > 0, deadline);
     }
 }
 

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use everbyte::show_size;
 use everbyte::volume::{FS, SWAP, VolumeKind};
+use everbyte::{Volume, show_size};
 use everbyte_control::{
-    Cause, ExportStatus, PoolStats, PoolStatus, RequestError, Response, ServingStatus, VolumeStatus,
+    Answer, Cause, ExportStatus, PoolStats, PoolStatus, RequestError, Response, ServingStatus,
+    VolumeStatus,
 };
 use everbyte_device::ReadOnlyDevice;
 use everbyte_media::{Mapped, Medium};
-use everbyte_nbd::{Durability, Export, ExportInfo, Exports, OpenError, Server};
+use everbyte_nbd::{Durability, Export, ExportInfo, Exports, OpenError};
 
 use crate::fs_mounts::FsMounts;
 use crate::open_pool::OpenPool;
@@ -48,9 +49,8 @@ impl OpenPool {
         is_enough: impl Fn() -> bool,
     ) -> Result<Vec<String>, RequestError> {
         let exported = self.exported();
-        if let Some(name) =
-            self.options.read_only_exports.iter().find(|name| !exported.contains(name))
-        {
+        let mut read_only = self.options.read_only_exports.iter();
+        if let Some(name) = read_only.find(|name| !exported.contains(name)) {
             let reason = format!("there is no export {name:?} that could be read-only");
             return Err(RequestError::new(reason).because(Cause::NoSuchVolume));
         }
@@ -59,7 +59,9 @@ impl OpenPool {
             match self.volumes.get(&name) {
                 Ok(volume) => {
                     // All openings run concurrently: a slow backing device does not delay the others.
-                    volume.prepare();
+                    if let Volume::Cache(cache) = &volume.volume {
+                        cache.begin_to_open();
+                    }
                     waiting.push(volume);
                 }
                 Err(error) => tracing::error!(volume = name, %error, "the volume cannot be served"),
@@ -73,19 +75,15 @@ impl OpenPool {
         }
         let ready = waiting.iter().filter(|volume| volume.is_ready());
         let ready: Vec<String> = ready.map(|volume| volume.name().to_owned()).collect();
-        match &self.options.only {
-            Some(only) if !ready.contains(only) && !is_enough() => {
-                let volume = self.volumes.get(only)?;
-                if volume.is_lent() {
-                    // The programs with the lease need a server, and clients can have the volume
-                    // after them.
-                    return Ok(ready);
-                }
-                let not_ready = || RequestError::new(format!("volume {only} is not ready"));
-                Err(volume.device().err().map_or_else(not_ready, |why| why.error))
-            }
-            _ => Ok(ready),
+        let missing = self.options.only.as_ref().filter(|only| !ready.contains(only));
+        let Some(only) = missing.filter(|_| !is_enough()) else { return Ok(ready) };
+        let volume = self.volumes.get(only)?;
+        if volume.is_lent() {
+            // The programs with the lease need a server, and clients can have the volume after them.
+            return Ok(ready);
         }
+        let not_ready = || format!("volume {only} is not ready").into();
+        Err(volume.device().err().map_or_else(not_ready, |why| why.error))
     }
 
     /// Status of a volume. An unopenable volume has a status all the same.
@@ -93,19 +91,17 @@ impl OpenPool {
         let name = volume.name();
         // A volume of another kind is not opened for a list.
         let opened = match [VolumeKind::CACHE, SWAP].contains(&volume.kind()) {
-            true => self.volumes.get(name),
-            false => self.volumes.opened(name).ok_or_else(|| RequestError::new("it is not open")),
+            true => self.volumes.get(name).map(Some),
+            false => Ok(self.volumes.opened(name)),
         };
-        match opened {
-            Ok(opened) => self.status_of(&opened),
-            Err(refused) => {
-                let mut found = self.pool.status_of(volume);
-                if refused.cause == Some(Cause::VolumeDamaged) {
-                    found.damage.get_or_insert(refused.reason);
-                }
-                status::volume(volume, found, self.is_served().then_some(0))
-            }
-        }
+        let damage = match opened {
+            Ok(Some(opened)) => return self.status_of(&opened),
+            Ok(None) => None,
+            Err(why) => (why.cause == Some(Cause::VolumeDamaged)).then_some(why.reason),
+        };
+        let mut found = self.pool.status_of(volume);
+        found.damage = found.damage.or(damage);
+        status::volume(volume, found, self.is_served().then_some(0))
     }
 
     /// Status of an open volume.
@@ -163,10 +159,7 @@ impl OpenPool {
     /// The server's process, addresses and exports; `None` if the pool is not served.
     #[must_use]
     pub fn serving(&self) -> Option<ServingStatus> {
-        if !self.is_served() {
-            return None;
-        }
-        let servers = self.servers();
+        let servers = self.servers()?;
         let exports = self.exported().into_iter().map(|name| {
             let uris = servers.iter().map(|server| server.address().uri(&name)).collect();
             ExportStatus { name, uris }
@@ -185,7 +178,7 @@ impl OpenPool {
         PoolStats {
             medium: status::counters(engine.medium().counters()),
             volumes: engine.volumes().iter().map(|volume| status::checkpoints(volume)).collect(),
-            servers: self.servers().iter().map(|server| status::server(server)).collect(),
+            servers: self.servers().iter().flatten().map(|server| status::server(server)).collect(),
             wear: engine.medium().wear().map(status::wear),
         }
     }
@@ -194,26 +187,16 @@ impl OpenPool {
     ///
     /// # Errors
     /// The pool is not served.
-    pub(crate) fn clients(&self) -> Result<Response, RequestError> {
-        self.check_served()?;
-        let clients_of = |server: &Arc<Server>| {
-            let address = server.address().to_string();
-            let connections = server.connections().into_iter();
-            connections.map(move |connection| status::client(address.clone(), connection))
-        };
-        Ok(Response::Clients(self.servers().iter().flat_map(clients_of).collect()))
+    pub(crate) fn clients(&self) -> Answer {
+        let servers = self.servers().ok_or_else(not_served)?;
+        let clients = servers.iter().flat_map(|server| {
+            server.connections().into_iter().map(|connection| status::client(server, connection))
+        });
+        Ok(Response::Clients(clients.collect()))
     }
 
-    fn check_served(&self) -> Result<(), RequestError> {
-        if self.is_served() {
-            return Ok(());
-        }
-        Err(RequestError::new("nobody serves the pool, so it has no clients"))
-    }
-
-    pub(crate) fn disconnect(&self, id: u64) -> Result<Response, RequestError> {
-        self.check_served()?;
-        let servers = self.servers();
+    pub(crate) fn disconnect(&self, id: u64) -> Answer {
+        let servers = self.servers().ok_or_else(not_served)?;
         let found = servers.iter().find(|s| s.connections().iter().any(|c| c.id == id));
         let server = found.ok_or_else(|| {
             RequestError::new(format!("there is no client {id}")).because(Cause::NoSuchClient)
@@ -221,6 +204,10 @@ impl OpenPool {
         let disconnected = server.disconnect(id, DISCONNECT_TIME_MAX);
         Ok(Response::Disconnected { id, stuck: !disconnected.stuck.is_empty() })
     }
+}
+
+fn not_served() -> RequestError {
+    RequestError::new("nobody serves the pool, so it has no clients")
 }
 
 impl Exports for OpenPool {

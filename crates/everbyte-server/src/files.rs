@@ -9,9 +9,9 @@ use everbyte::files::{
     RenameMode, Seek, SetAttr, SetTime,
 };
 use everbyte_control::{
-    Cause, FileEntry, FileFlag, FileId, FileKind, FileLeak, FilePlace, FileRequest, FileSpace,
-    FileStatus, NewFile, PIECE_BYTES_MAX, PathBytes, RequestError, Response, SetFile, TimeNs,
-    UnreadableEntry,
+    AttachedAnswer, Cause, FileEntry, FileFlag, FileId, FileKind, FileLeak, FilePlace, FileRequest,
+    FileSpace, FileStatus, NewFile, PIECE_BYTES_MAX, PathBytes, RequestError, Response, SetFile,
+    TimeNs, UnreadableEntry,
 };
 use everbyte_fuse::KernelCaches;
 use everbyte_media::BLOCK_U64;
@@ -24,6 +24,8 @@ const RANGES_MAX: usize = 1024;
 /// Shorter holes are not worth a separate request.
 const HOLE_BYTES_MIN: u64 = 64 << 10;
 
+type FsResult<T> = Result<T, FsError>;
+
 /// A file system, for requests to inspect or change its files.
 pub(crate) struct Files<'f> {
     pub(crate) fs: &'f EngineFs,
@@ -32,11 +34,7 @@ pub(crate) struct Files<'f> {
 }
 
 impl Files<'_> {
-    pub(crate) fn carry_out(
-        &self,
-        request: &FileRequest,
-        bytes: &[u8],
-    ) -> Result<(Response, Vec<u8>), RequestError> {
+    pub(crate) fn carry_out(&self, request: &FileRequest, bytes: &[u8]) -> AttachedAnswer {
         let response = match request {
             FileRequest::Read { file, offset, len } => {
                 let bytes = self.read(*file, *offset, *len).map_err(refused)?;
@@ -56,17 +54,13 @@ impl Files<'_> {
             FileRequest::Drop { at } => self.drop_damaged(at),
             FileRequest::Space => Ok(Response::FileSpace(self.space())),
             FileRequest::Sync => self.fs.sync().map(|()| Response::FileDone),
-            other => return Err(RequestError::new(format!("this server does not know {other:?}"))),
+            other => return Err(format!("this server does not know {other:?}").into()),
         };
         Ok((response.map_err(refused)?, Vec::new()))
     }
 
     /// Calls `what` with a file, and holds the file during the call.
-    fn with<T>(
-        &self,
-        file: FileId,
-        what: impl FnOnce(&Attr) -> Result<T, FsError>,
-    ) -> Result<T, FsError> {
+    fn with<T>(&self, file: FileId, what: impl FnOnce(&Attr) -> FsResult<T>) -> FsResult<T> {
         let inode = InodeNo(file.inode);
         let attr = self.fs.open_inode(inode)?;
         // If the generation differs, the number belongs to another file now.
@@ -79,11 +73,7 @@ impl Files<'_> {
     }
 
     /// Calls `what` to change a file in several steps, and holds the file during the call.
-    fn changing<T>(
-        &self,
-        file: FileId,
-        what: impl FnOnce(&Attr) -> Result<T, FsError>,
-    ) -> Result<T, FsError> {
+    fn change<T>(&self, file: FileId, what: impl FnOnce(&Attr) -> FsResult<T>) -> FsResult<T> {
         self.with(file, |file| {
             let done = what(file);
             // Some steps may be done where a later one failed.
@@ -93,11 +83,11 @@ impl Files<'_> {
     }
 
     /// Calls `what` to change a name in its directory, and holds the directory during the call.
-    fn changing_name<T>(
+    fn change_name<T>(
         &self,
         at: &FilePlace,
-        what: impl FnOnce(InodeNo, Name<'_>) -> Result<T, FsError>,
-    ) -> Result<T, FsError> {
+        what: impl FnOnce(InodeNo, Name<'_>) -> FsResult<T>,
+    ) -> FsResult<T> {
         let name = Name::new(&at.name.0)?;
         self.with(at.directory, |directory| {
             let done = what(directory.inode, name);
@@ -107,19 +97,13 @@ impl Files<'_> {
         })
     }
 
-    fn find(
-        &self,
-        from: Option<FileId>,
-        path: &PathBytes,
-        follow: bool,
-    ) -> Result<Response, FsError> {
+    fn find(&self, from: Option<FileId>, path: &PathBytes, follow: bool) -> FsResult<Response> {
         let root = self.fs.attr(self.fs.root())?;
-        let from = from.unwrap_or(FileId { inode: root.inode.0, generation: root.generation });
+        let from = from.unwrap_or(id(&root));
         self.with(from, |from| {
             let located = self.fs.locate(from.inode, &path.0, follow)?;
             let at = located.place.map(|(directory, name)| {
-                let directory = self.fs.attr(directory)?;
-                let directory = id(&directory);
+                let directory = id(&self.fs.attr(directory)?);
                 Ok::<_, FsError>(FilePlace { directory, name: PathBytes(name) })
             });
             let file = located.file.map(|file| self.status(&file)).transpose()?;
@@ -127,14 +111,13 @@ impl Files<'_> {
         })
     }
 
-    fn list(&self, directory: FileId, place: u64) -> Result<Response, FsError> {
+    fn list(&self, directory: FileId, place: u64) -> FsResult<Response> {
         self.with(directory, |directory| {
             let (mut entries, mut unreadable, mut next) = (Vec::new(), Vec::new(), Some(place));
             let mut damage = Vec::new();
-            let is_full = |entries: &Vec<_>, unreadable: &Vec<_>, damage: &Vec<_>| {
-                entries.len() + unreadable.len() + damage.len() >= ENTRIES_MIN
-            };
-            while let (Some(place), false) = (next, is_full(&entries, &unreadable, &damage)) {
+            while let Some(place) = next
+                && entries.len() + unreadable.len() + damage.len() < ENTRIES_MIN
+            {
                 let listed = self.fs.list_readable(directory.inode, place)?;
                 next = listed.next;
                 damage.extend(listed.damage.iter().map(ToString::to_string));
@@ -155,7 +138,7 @@ impl Files<'_> {
         })
     }
 
-    fn read(&self, file: FileId, offset: u64, len: u32) -> Result<Vec<u8>, FsError> {
+    fn read(&self, file: FileId, offset: u64, len: u32) -> FsResult<Vec<u8>> {
         self.with(file, |file| {
             let mut bytes = vec![0; len.min(PIECE_BYTES_MAX) as usize];
             let read = self.fs.read(file.inode, offset, &mut bytes)?;
@@ -165,7 +148,7 @@ impl Files<'_> {
     }
 
     /// Ranges with data from `offset` on. Holes of less than [`HOLE_BYTES_MIN`] count as data.
-    fn data(&self, file: FileId, offset: u64) -> Result<Response, FsError> {
+    fn data(&self, file: FileId, offset: u64) -> FsResult<Response> {
         self.with(file, |file| {
             let (inode, mut at) = (file.inode, offset);
             let mut ranges: Vec<(u64, u64)> = Vec::new();
@@ -201,8 +184,8 @@ impl Files<'_> {
         })
     }
 
-    fn write(&self, file: FileId, offset: u64, bytes: &[u8]) -> Result<Response, FsError> {
-        self.changing(file, |file| {
+    fn write(&self, file: FileId, offset: u64, bytes: &[u8]) -> FsResult<Response> {
+        self.change(file, |file| {
             let mut done = 0;
             while done < bytes.len() {
                 // A short write happens only if the next part fails. The next part then returns the
@@ -213,7 +196,7 @@ impl Files<'_> {
         })
     }
 
-    fn make(&self, at: &FilePlace, new: &NewFile) -> Result<Response, FsError> {
+    fn make(&self, at: &FilePlace, new: &NewFile) -> FsResult<Response> {
         let target = new.target.as_ref().map_or(&[][..], |target| &target.0);
         let kind = match new.kind {
             FileKind::Regular => FileType::Regular,
@@ -225,15 +208,15 @@ impl Files<'_> {
         let (uid, gid) = (new.uid, new.gid);
         // The client has applied its own umask.
         let new = NewInode { kind, permissions, umask: 0, uid, gid, device: 0, target };
-        let made = self.changing_name(at, |directory, name| {
+        let made = self.change_name(at, |directory, name| {
             let made = self.fs.create_inode(directory, name, &new)?;
             self.status(&made)
         })?;
         Ok(Response::FileFound { at: Some(at.clone()), file: Some(Box::new(made)) })
     }
 
-    fn set(&self, file: FileId, set: &SetFile) -> Result<Response, FsError> {
-        self.changing(file, |file| {
+    fn set(&self, file: FileId, set: &SetFile) -> FsResult<Response> {
+        self.change(file, |file| {
             let attributes = SetAttr {
                 permissions: set.permissions.map(|bits| bits & MODE_PERMISSIONS),
                 uid: set.uid,
@@ -256,42 +239,32 @@ impl Files<'_> {
         })
     }
 
-    fn rename(
-        &self,
-        from: &FilePlace,
-        to: &FilePlace,
-        mode: RenameMode,
-    ) -> Result<Response, FsError> {
-        let (name, new_name) = (Name::new(&from.name.0)?, Name::new(&to.name.0)?);
-        self.with(from.directory, |parent| {
-            self.with(to.directory, |new_parent| {
-                let (from, to) = ((parent.inode, name), (new_parent.inode, new_name));
-                let (file, replaced) = self.fs.rename_files(from, to, mode)?;
-                self.forget_name(parent.inode, name);
-                self.forget_name(new_parent.inode, new_name);
-                self.forget(&[file]);
-                self.forget(replaced.as_slice());
-                Ok(Response::FileDone)
+    fn rename(&self, from: &FilePlace, to: &FilePlace, mode: RenameMode) -> FsResult<Response> {
+        let (file, replaced) = self.change_name(from, |parent, name| {
+            self.change_name(to, |new_parent, new_name| {
+                self.fs.rename_files((parent, name), (new_parent, new_name), mode)
             })
-        })
+        })?;
+        self.forget(&[file]);
+        self.forget(replaced.as_slice());
+        Ok(Response::FileDone)
     }
 
-    fn remove(&self, at: &FilePlace) -> Result<Response, FsError> {
-        let file =
-            self.changing_name(at, |directory, name| self.fs.unlink_file(directory, name))?;
+    fn remove(&self, at: &FilePlace) -> FsResult<Response> {
+        let file = self.change_name(at, |directory, name| self.fs.unlink_file(directory, name))?;
         self.forget(&[file]);
         Ok(Response::FileDone)
     }
 
-    fn remove_directory(&self, at: &FilePlace) -> Result<Response, FsError> {
-        self.changing_name(at, |directory, name| self.fs.remove_directory(directory, name))?;
+    fn remove_directory(&self, at: &FilePlace) -> FsResult<Response> {
+        self.change_name(at, |directory, name| self.fs.remove_directory(directory, name))?;
         Ok(Response::FileDone)
     }
 
     /// Removes a name with a damaged file or entry.
-    fn drop_damaged(&self, at: &FilePlace) -> Result<Response, FsError> {
+    fn drop_damaged(&self, at: &FilePlace) -> FsResult<Response> {
         let left =
-            self.changing_name(at, |directory, name| self.fs.remove_damaged(directory, name))?;
+            self.change_name(at, |directory, name| self.fs.remove_damaged(directory, name))?;
         let bytes = |blocks: u64| Some(blocks.saturating_mul(BLOCK_U64));
         let unknown = FileLeak::default();
         Ok(Response::FileDropped(match left {
@@ -333,7 +306,7 @@ impl Files<'_> {
         }
     }
 
-    fn status(&self, attr: &Attr) -> Result<FileStatus, FsError> {
+    fn status(&self, attr: &Attr) -> FsResult<FileStatus> {
         let target = match attr.kind {
             FileType::Symlink => Some(PathBytes(self.fs.read_link(attr.inode)?)),
             _ => None,

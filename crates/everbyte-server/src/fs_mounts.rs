@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use everbyte::FileSystem;
 use everbyte::files::{AccessTimes, EngineFs};
-use everbyte_control::{FileRequest, MountServed, RequestError, Response};
+use everbyte_control::{AttachedAnswer, FileRequest, MountServed, RequestError};
 use everbyte_fuse::{
     KernelCaching, Loss, LostStores, Mount, MountError, MountOptions, Privileges, UnmountOutcome,
 };
@@ -81,27 +81,21 @@ impl FsMounts {
         if let Some(mounted) = mounted.as_ref() {
             let (name, dir) = (self.fs.name(), &mounted.dir);
             if !mounted.mount.is_ended() {
-                return Err(RequestError::new(format!(
-                    "volume {name} is mounted already, on {dir}"
-                )));
+                return Err(format!("volume {name} is mounted already, on {dir}").into());
             }
             // Some of its threads may go on.
             if mounted.mount.has_failed() {
                 let what = "but not served as it should be, and the kernel still has it";
-                return Err(RequestError::new(format!(
-                    "volume {name} is mounted on {dir}, {what}"
-                )));
+                return Err(format!("volume {name} is mounted on {dir}, {what}").into());
             }
         }
         // It holds the device of the ended mount.
         *mounted = None;
         let id = self.mounts.fetch_add(1, Ordering::Relaxed) + 1;
-        let mount = make(Arc::clone(self.fs.engine()));
-        let mount = mount.map_err(|error| RequestError::new(error.to_string()))?;
+        let mount = make(Arc::clone(self.fs.engine())).map_err(|error| error.to_string())?;
         let mut lost = self.lost.lock();
         lost.retain(|stores| stores.lost.first().is_some());
         lost.push(MountStores { id, lost: mount.lost_stores(), is_told: false });
-        drop(lost);
         *mounted = Some(Mounted { mount, id, dir });
         Ok(id)
     }
@@ -143,7 +137,7 @@ impl FsMounts {
     ) -> Result<u64, RequestError> {
         let atime = &request.atime;
         let access_times = meaning(&ATIME_WORDS, atime)
-            .ok_or_else(|| RequestError::new(format!("{atime:?} is no choice of access times")))?;
+            .ok_or_else(|| format!("{atime:?} is no choice of access times"))?;
         let options = MountOptions {
             source,
             // The mounting client has set this option, and the available privileges, in the kernel.
@@ -186,10 +180,9 @@ impl FsMounts {
     /// A program had.
     pub(crate) fn check_unused(&self) -> Result<(), RequestError> {
         if self.is_used.load(Ordering::Acquire) {
-            return Err(RequestError::new(format!(
-                "programs have files of volume {} open: what they have mapped and changed may be lost",
-                self.fs.name()
-            )));
+            let name = self.fs.name();
+            let what = "what they have mapped and changed may be lost";
+            return Err(format!("programs have files of volume {name} open: {what}").into());
         }
         Ok(())
     }
@@ -220,19 +213,14 @@ impl FsMounts {
     }
 
     fn check_loss(&self, loss: Option<Loss>) -> Result<(), RequestError> {
-        let error = |loss| RequestError::new(format!("volume {}: {loss}", self.fs.name()));
-        loss.map_or(Ok(()), |loss| Err(error(loss)))
+        loss.map_or(Ok(()), |loss| Err(format!("volume {}: {loss}", self.fs.name()).into()))
     }
 
     /// Carries out a request about its files, with the request's attached bytes.
     ///
     /// # Errors
     /// The errors of the file system.
-    pub(crate) fn files(
-        &self,
-        request: &FileRequest,
-        bytes: &[u8],
-    ) -> Result<(Response, Vec<u8>), RequestError> {
+    pub(crate) fn files(&self, request: &FileRequest, bytes: &[u8]) -> AttachedAnswer {
         let caches = self.mount.lock().as_ref().map(|mounted| mounted.mount.caches());
         let done = Files { fs: self.fs.engine(), caches }.carry_out(request, bytes)?;
         if *request == FileRequest::Sync {

@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
 use everbyte::Volume;
-use everbyte_control::{Attached, RequestError, Response, maker_of, send_descriptor};
+use everbyte_control::{Answer, Attached, RequestError, Response, maker_of, send_descriptor};
 
 use crate::open_pool::OpenPool;
 use crate::request_error::refused;
@@ -12,31 +12,23 @@ use crate::request_error::refused;
 impl OpenPool {
     /// Lends runs of the volume `name`, and sends their descriptor through the socket of the
     /// request. If the send fails, the runs are free again.
-    pub(crate) fn lend(
-        &self,
-        name: &str,
-        bytes: u64,
-        attached: Attached,
-    ) -> Result<Response, RequestError> {
+    pub(crate) fn lend(&self, name: &str, bytes: u64, attached: Attached) -> Answer {
         self.check_changing()?;
-        let Some(socket) = attached.descriptor else {
+        let Some(socket) = attached.descriptor.map(UnixStream::from) else {
             return Err(RequestError::new("no socket for the lease came with the request"));
         };
-        let socket = UnixStream::from(socket);
-        let pid = maker_of(&socket).map_err(|error| {
-            RequestError::new(format!("no socket came with the request: {error}"))
-        })?;
+        let pid = maker_of(&socket)
+            .map_err(|error| format!("no socket came with the request: {error}"))?;
         let volume = self.volumes.get(name)?;
         // Not a client of the volume: the locks of the lease identify the users of its runs.
         let _op = volume.begin_op(name)?;
         let Volume::Swap(swap) = &volume.volume else {
-            return Err(RequestError::new(
-                "the volume is no swap volume, so nothing of it is lent",
-            ));
+            let reason = "the volume is no swap volume, so nothing of it is lent";
+            return Err(RequestError::new(reason));
         };
         let lease = swap.lend(bytes, pid).map_err(refused)?;
         send_descriptor(&socket, lease.file.as_fd())
-            .map_err(|error| RequestError::new(format!("the lease cannot be sent: {error}")))?;
+            .map_err(|error| format!("the lease cannot be sent: {error}"))?;
         let runs = lease.ranges.iter().map(|range| (range.end - range.start) >> 21).sum::<u64>();
         tracing::info!(volume = volume.name(), pid, runs, "lent");
         let ranges = lease.ranges.iter().map(|range| (range.start, range.end)).collect();

@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use everbyte_control::{Attached, FileRequest, MountServed, RequestError, Response};
+use everbyte_control::{
+    Answer, Attached, AttachedAnswer, FileRequest, MountServed, RequestError, Response,
+};
 use everbyte_fuse::{MountOptions, source_of};
 
 use crate::fs_mounts::FsMounts;
@@ -57,18 +59,12 @@ impl OpenPool {
     /// No sync request has reported a loss.
     pub fn check_told_losses(&self) -> Result<(), RequestError> {
         let volumes = self.volumes.all_opened();
-        volumes
-            .iter()
-            .filter_map(|volume| volume.mounts.as_ref())
-            .try_for_each(FsMounts::check_told)
+        let mut mounts = volumes.iter().filter_map(|volume| volume.mounts.as_ref());
+        mounts.try_for_each(FsMounts::check_told)
     }
 
     /// Serves a mount made by another process. The request carries its descriptor.
-    pub(crate) fn serve_mount(
-        &self,
-        request: &MountServed,
-        attached: Attached,
-    ) -> Result<Response, RequestError> {
+    pub(crate) fn serve_mount(&self, request: &MountServed, attached: Attached) -> Answer {
         let refuses_mounts = self.refuses_mounts.read();
         if *refuses_mounts {
             return Err(shutting_down());
@@ -90,10 +86,10 @@ impl OpenPool {
 
     /// Waits until mount `id` of `volume` has ended or is to end. If it has ended, everything done
     /// through it is durable. If it is to end, [`OpenPool::wait_for_close`] reports the outcome.
-    pub(crate) fn wait_for_mount(&self, volume: &str, id: u64) -> Result<Response, RequestError> {
+    pub(crate) fn wait_for_mount(&self, volume: &str, id: u64) -> Answer {
         let volume = self.volumes.opened(volume).ok_or_else(|| {
             let what = "so nothing says that what was done through its mount is durable";
-            RequestError::new(format!("volume {volume} is not open any more, {what}"))
+            format!("volume {volume} is not open any more, {what}")
         })?;
         let waiter = self.close_status.register_waiter();
         let mounts = volume.mounts()?;
@@ -116,8 +112,8 @@ impl OpenPool {
     }
 
     /// Waits until the pool is closed, after the mount of `volume` was taken from its directory.
-    pub(crate) fn wait_for_close(&self, volume: &str, id: u64) -> Result<Response, RequestError> {
-        self.close_status.wait().map_err(RequestError::new)?;
+    pub(crate) fn wait_for_close(&self, volume: &str, id: u64) -> Answer {
+        self.close_status.wait()?;
         if let Some(volume) = self.volumes.opened(volume)
             && let Some(mounts) = &volume.mounts
         {
@@ -129,15 +125,10 @@ impl OpenPool {
 
     /// Carries out a request about the files of the volume `name`. It counts as a client during the
     /// request.
-    pub(crate) fn files(
-        &self,
-        name: &str,
-        request: &FileRequest,
-        attached: &Attached,
-    ) -> Result<(Response, Vec<u8>), RequestError> {
+    pub(crate) fn files(&self, name: &str, request: &FileRequest, bytes: &[u8]) -> AttachedAnswer {
         if request.is_change() { self.check_changing() } else { self.check_open() }?;
         let volume = self.volumes.get(name)?;
         let _lease = volume.begin_op(name)?;
-        volume.mounts()?.files(request, &attached.bytes)
+        volume.mounts()?.files(request, bytes)
     }
 }

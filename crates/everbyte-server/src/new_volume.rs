@@ -41,16 +41,14 @@ pub(crate) fn create(pool: &Pool, new: &NewVolume, rights: Rights) -> Result<Vol
         }
         kind => {
             let known = [BLOCK_NAME, CACHE_NAME, FS_NAME, SWAP_NAME].join(" and ");
-            return Err(RequestError::new(format!(
-                "there are no {kind:?} volumes: the kinds are {known}"
-            )));
+            return Err(format!("there are no {kind:?} volumes: the kinds are {known}").into());
         }
     };
     made.map_err(refused)
 }
 
-fn unknown(what: &str, word: &str) -> RequestError {
-    RequestError::new(format!("{word:?} is no {what}"))
+fn unknown(what: &str, word: &str) -> String {
+    format!("{word:?} is no {what}")
 }
 
 fn block_options(new: &NewVolume) -> Result<BlockOptions, RequestError> {
@@ -67,8 +65,7 @@ fn block_options(new: &NewVolume) -> Result<BlockOptions, RequestError> {
 fn cache_options(wanted: &NewCache) -> Result<CacheOptions, RequestError> {
     let mode = Mode::ALL.into_iter().find(|mode| mode.name() == wanted.mode);
     let mode = mode.ok_or_else(|| unknown("mode of a cache", &wanted.mode))?;
-    let policy = wanted.policy.parse::<Policy>();
-    let policy = policy.map_err(|error| RequestError::new(error.to_string()))?;
+    let policy = wanted.policy.parse::<Policy>().map_err(|error| error.to_string())?;
     let options = CacheOptions::new().mode(mode).policy(policy).dram_bytes(wanted.dram_bytes);
     Ok(options.small_write_bytes(wanted.small_write_bytes))
 }

@@ -10,7 +10,10 @@ use std::sync::{Arc, Weak};
 
 use everbyte::Pool;
 use everbyte::cache::NewSizes;
-use everbyte_control::{Attached, Cause, ControlServer, Handler, Request, RequestError, Response};
+use everbyte_control::{
+    Answer, Attached, AttachedAnswer, Cause, ControlServer, Handler, Request, RequestError,
+    Response,
+};
 use everbyte_device::record::{RecordSummary, Recorder};
 use everbyte_nbd::{Durability, PayloadMemory, Server};
 use parking_lot::{Mutex, RwLock};
@@ -109,8 +112,9 @@ impl OpenPool {
         self.recorder.lock().take().map(Recorder::finish)
     }
 
-    pub(crate) fn servers(&self) -> Vec<Arc<Server>> {
-        self.servers.read().iter().flatten().filter_map(Weak::upgrade).collect()
+    /// The running NBD servers of a served pool; `None` if a command has the pool.
+    pub(crate) fn servers(&self) -> Option<Vec<Arc<Server>>> {
+        Some(self.servers.read().as_ref()?.iter().filter_map(Weak::upgrade).collect())
     }
 
     /// Returns true if a server has the pool, false if a command has it.
@@ -129,27 +133,22 @@ impl OpenPool {
     /// Fails if the pool is a private copy, or is closing.
     pub(crate) fn check_changing(&self) -> Result<(), RequestError> {
         if self.pool.is_read_only() {
-            return Err(
-                RequestError::new("the pool is served read-only").because(Cause::ServedReadOnly)
-            );
+            let refused = RequestError::new("the pool is served read-only");
+            return Err(refused.because(Cause::ServedReadOnly));
         }
         self.check_open()
     }
 }
 
 impl Handler for OpenPool {
-    fn handle(&self, request: Request) -> Result<Response, RequestError> {
+    fn handle(&self, request: Request) -> Answer {
         self.handle_attached(request, Attached::default()).map(|(response, _)| response)
     }
 
-    fn handle_attached(
-        &self,
-        request: Request,
-        attached: Attached,
-    ) -> Result<(Response, Vec<u8>), RequestError> {
+    fn handle_attached(&self, request: Request, attached: Attached) -> AttachedAnswer {
         // Only answers about files have bytes. A copy makes too many of these requests for a log.
         if let Request::Files { volume, request } = &request {
-            return self.files(volume, request, &attached);
+            return self.files(volume, request, &attached.bytes);
         }
         tracing::debug!(?request, "control request");
         let response = match request {
@@ -188,9 +187,7 @@ impl Handler for OpenPool {
             Request::ClientDisconnect { id } => self.disconnect(id)?,
             Request::Stats => Response::Stats(self.stats()),
             Request::Exports => Response::Serving(self.serving().unwrap_or_default()),
-            other => {
-                return Err(RequestError::new(format!("this server does not know {other:?}")));
-            }
+            other => return Err(format!("this server does not know {other:?}").into()),
         };
         Ok((response, Vec::new()))
     }

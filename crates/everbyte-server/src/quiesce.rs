@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 /// Quiesce lock: it separates a volume's clients from its changes.
 #[derive(Default)]
@@ -43,11 +43,7 @@ impl QuiesceLock {
     /// # Errors
     /// The volume is being changed.
     pub(crate) fn begin_op(self: &Arc<Self>) -> Result<Lease, Busy> {
-        let mut state = self.state.lock();
-        if let Some(what) = state.change {
-            return Err(Busy::Change(what));
-        }
-        state.clients += 1;
+        self.lock_unchanged()?.clients += 1;
         Ok(Lease(Arc::clone(self)))
     }
 
@@ -60,15 +56,21 @@ impl QuiesceLock {
         what: &'static str,
         beside_clients: bool,
     ) -> Result<ExclusiveGuard, Busy> {
-        let mut state = self.state.lock();
-        if let Some(what) = state.change {
-            return Err(Busy::Change(what));
-        }
+        let mut state = self.lock_unchanged()?;
         if state.clients > 0 && !beside_clients {
             return Err(Busy::Clients(state.clients));
         }
         state.change = Some(what);
         Ok(ExclusiveGuard(Arc::clone(self)))
+    }
+
+    /// The state, unless a change is under way.
+    fn lock_unchanged(&self) -> Result<MutexGuard<'_, State>, Busy> {
+        let state = self.state.lock();
+        match state.change {
+            Some(what) => Err(Busy::Change(what)),
+            None => Ok(state),
+        }
     }
 
     /// Clients with the volume open.
@@ -83,7 +85,7 @@ impl Lease {
     /// # Errors
     /// The volume is being changed.
     pub(crate) fn check_undisturbed(&self) -> Result<(), Busy> {
-        self.0.state.lock().change.map_or(Ok(()), |what| Err(Busy::Change(what)))
+        self.0.lock_unchanged().map(drop)
     }
 }
 

@@ -83,14 +83,13 @@ impl OpenPool {
         // Not emptied until its use is known. A pipe is opened only if another program reads it.
         let is_pipe = look(path).is_ok_and(|found| found.kind() == Kind::Fifo);
         let access = if is_pipe { Access::Write } else { Access::ReadWrite };
-        let file =
-            self.open_record(path, Some(access)).map_err(|error| match error.raw_os_error() {
-                Some(number) if is_pipe && number == Errno::NXIO.raw_os_error() => {
-                    let what = "it is a named pipe, and no program reads it";
-                    failed(io::Error::new(error.kind(), what))
-                }
-                _ => refused(error),
-            })?;
+        let file = self.open_record(path, Some(access)).map_err(|error| {
+            if is_pipe && error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) {
+                let what = "it is a named pipe, and no program reads it";
+                return failed(io::Error::new(error.kind(), what));
+            }
+            refused(error)
+        })?;
         if let Some(what) = self.what_is(&file).map_err(failed)? {
             return Err(RecordError::InUse { path: path.to_owned(), what });
         }
@@ -128,37 +127,35 @@ impl OpenPool {
     /// The reason against replacing an existing file; `None` if it may be replaced.
     fn what_is(&self, file: &File) -> io::Result<Option<String>> {
         let found = file.metadata()?;
-        if found.is_file() || found.file_type().is_block_device() {
-            let (identity, stack) = (BackingIdentity::of(file)?, Stack::of(file)?);
-            if self.pool.shares_bytes_with(&stack) {
-                return Ok(Some("the pool that is served".to_owned()));
-            }
-            let is_it = |_: &str, known: &KnownBacking| {
-                let recorded = known.identity.backing.as_ref();
-                recorded.is_some_and(|recorded| recorded.shares_bytes_with(&identity))
-                    || known.stack.as_ref().is_some_and(|known| known.shares_bytes_with(&stack))
-            };
-            if let Some(cache) = self.pool.find_backing(is_it).map_err(io::Error::other)? {
-                return Ok(Some(format!("the backing device of cache {cache}")));
-            }
-        }
-        if found.file_type().is_block_device() {
-            return Ok(Some("a block device".to_owned()));
-        }
-        if !found.is_file() {
+        let is_device = found.file_type().is_block_device();
+        if !found.is_file() && !is_device {
+            // A pipe or a terminal has no contents to lose.
             return Ok(None);
+        }
+        let (identity, stack) = (BackingIdentity::of(file)?, Stack::of(file)?);
+        if self.pool.shares_bytes_with(&stack) {
+            return Ok(Some("the pool that is served".to_owned()));
+        }
+        let is_it = |_: &str, known: &KnownBacking| {
+            let recorded = known.identity.backing.as_ref();
+            recorded.is_some_and(|recorded| recorded.shares_bytes_with(&identity))
+                || known.stack.as_ref().is_some_and(|known| known.shares_bytes_with(&stack))
+        };
+        if let Some(cache) = self.pool.find_backing(is_it).map_err(io::Error::other)? {
+            return Ok(Some(format!("the backing device of cache {cache}")));
+        }
+        if is_device {
+            return Ok(Some("a block device".to_owned()));
         }
         if file.try_lock().is_err() {
             return Ok(Some("in use by another process".to_owned()));
         }
         // A closed pool holds no lock: its superblocks identify it.
-        for copy in SUPERBLOCK_COPIES {
+        let is_pool = SUPERBLOCK_COPIES.iter().any(|copy| {
             let mut start = [0; MAGIC.len()];
-            if file.read_exact_at(&mut start, copy.0).is_ok() && start == MAGIC {
-                return Ok(Some("a pool".to_owned()));
-            }
-        }
-        Ok(None)
+            file.read_exact_at(&mut start, copy.0).is_ok() && start == MAGIC
+        });
+        Ok(is_pool.then(|| "a pool".to_owned()))
     }
 }
 

@@ -76,9 +76,12 @@ impl Session {
     /// The pool cannot be opened or reached.
     pub fn open(path: &Path, access: Access) -> Result<Self, SessionError> {
         let deadline = Instant::now() + BUSY_TIME_MAX;
+        let (read_only, trust) = (access == Access::Read, access == Access::WriteTrusted);
+        let local = |pool| Self::Local(Box::new(OpenPool::new(pool, Options::default())));
+        let builder = builder().read_only(read_only).trust_pool(trust);
         loop {
-            let busy = match open_local(path, access) {
-                Ok(pool) => return Ok(Self::Local(Box::new(pool))),
+            let busy = match builder.open_file(path) {
+                Ok(pool) => return Ok(local(pool)),
                 Err(FileError::InUse(holder)) => holder,
                 Err(error) => return Err(error.into()),
             };
@@ -170,12 +173,6 @@ pub fn ask(path: &Path, access: Access, request: Request) -> Result<Response, Se
     session.finish(answer)
 }
 
-fn open_local(path: &Path, access: Access) -> Result<OpenPool, FileError> {
-    let (read_only, trust) = (access == Access::Read, access == Access::WriteTrusted);
-    let pool = builder().read_only(read_only).trust_pool(trust).open_file(path)?;
-    Ok(OpenPool::new(pool, Options::default()))
-}
-
 /// Options of opening a pool for a server or a command: its end waits for a silent backing device for a few seconds only.
 pub fn builder() -> PoolBuilder {
     Pool::builder().close_timeout(CLOSE_STALL_MAX)
@@ -217,7 +214,8 @@ fn ask_within(client: &mut ControlClient, time_max: Duration) -> Result<Response
 }
 
 /// A pool in use by another process, and the known facts about this process.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{}", self.text())]
 pub struct Busy {
     holder: InUse,
     serving: Option<Box<ServingStatus>>,
@@ -234,28 +232,22 @@ impl Busy {
         let serving = serving(&holder.path).map(Box::new);
         Self { holder, serving }
     }
-}
 
-impl std::error::Error for Busy {}
-
-impl std::fmt::Display for Busy {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    fn text(&self) -> String {
         let (path, socket) = (self.holder.path.display(), socket_path(&self.holder.path));
+        let socket = socket.display();
         let Some(serving) = &self.serving else {
-            let socket = socket.display();
-            let holder = &self.holder;
-            return write!(f, "{holder}, which does not answer on {socket}");
+            return format!("{}, which does not answer on {socket}", self.holder);
         };
-        write!(
-            f,
-            "{path} is being served by process {}{}, and takes commands on {}",
-            serving.pid,
-            serving.shown_addresses(" on "),
-            socket.display()
-        )?;
-        let uris: Vec<&str> =
-            serving.exports.iter().flat_map(|e| &e.uris).map(String::as_str).collect();
-        if uris.is_empty() { Ok(()) } else { write!(f, ", clients at {}", uris.join(" ")) }
+        let (pid, addresses) = (serving.pid, serving.shown_addresses(" on "));
+        let uris: Vec<_> = serving.exports.iter().flat_map(|export| export.uris.clone()).collect();
+        let clients = match uris.is_empty() {
+            true => String::new(),
+            false => format!(", clients at {}", uris.join(" ")),
+        };
+        format!(
+            "{path} is being served by process {pid}{addresses}, and takes commands on {socket}{clients}"
+        )
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use everbyte::block::{Checksum, Delta};
-use everbyte::cache::{CacheStats, CacheStatus, PAGE_BYTES};
+use everbyte::cache::{ActionCount, CacheStats, CacheStatus, PAGE_BYTES};
 use everbyte::pool::{CheckReport, DeletedVolume, Health, ScrubFinding, ScrubReport};
 use everbyte::swap::{LenderStatus, RUN_BYTES};
 use everbyte_control::{
@@ -11,7 +11,7 @@ use everbyte_control::{
     MediumStats, MediumStatus, Response, ScrubPart, ScrubProblem, ServerStats, SwapStatus,
     VolumeStatus, WearStats, WritersStatus,
 };
-use everbyte_media::{BLOCK_U64, BlockNo, Counters, Description, Mapped, Wear, Writers};
+use everbyte_media::{BLOCK_U64, Counters, Description, Mapped, Wear, Writers};
 use everbyte_nbd::{ConnectionInfo, Server};
 
 use crate::words::{CHECKSUM_WORDS, DELTA_WORDS, word};
@@ -69,6 +69,7 @@ pub(crate) fn volume(
 
 fn cache(found: &CacheStatus) -> everbyte_control::CacheStatus {
     let (settings, stats) = (&found.settings, &found.stats);
+    let reason = |found: &ActionCount| (format!("{}/{}", found.action, found.reason), found.count);
     everbyte_control::CacheStatus {
         state: found.state.to_string(),
         reason: found.reason.clone(),
@@ -82,11 +83,7 @@ fn cache(found: &CacheStatus) -> everbyte_control::CacheStatus {
         dirty_bytes: stats.dirty_pages * PAGE_BYTES,
         hit_permille: stats.hit_permille(),
         counts: if found.has_counts { counts(stats) } else { [].into() },
-        reasons: stats
-            .actions
-            .iter()
-            .map(|a| (format!("{}/{}", a.action, a.reason), a.count))
-            .collect(),
+        reasons: stats.actions.iter().map(reason).collect(),
     }
 }
 
@@ -114,15 +111,13 @@ fn counts(stats: &CacheStats) -> std::collections::BTreeMap<String, u64> {
 }
 
 pub(crate) fn check(report: CheckReport) -> Response {
-    let clean = report.is_clean();
-    let CheckReport { used_blocks, free_blocks, problems, remarks, .. } = report;
     Response::Check(CheckStatus {
-        clean,
+        clean: report.is_clean(),
         volumes: report.volumes as u64,
-        used_blocks,
-        free_blocks,
-        problems,
-        remarks,
+        used_blocks: report.used_blocks,
+        free_blocks: report.free_blocks,
+        problems: report.problems,
+        remarks: report.remarks,
         health: health(report.health),
         leaked_bytes: report.leaked_blocks * BLOCK_U64,
     })
@@ -174,14 +169,8 @@ pub(crate) fn counters(counters: Counters) -> MediumStats {
 }
 
 pub(crate) fn wear(wear: Wear) -> WearStats {
-    let Wear {
-        frames,
-        frames_written,
-        lines,
-        lines_most,
-        frame_most: BlockNo(frame_most),
-        lines_p99,
-    } = wear;
+    let Wear { frames, frames_written, lines, lines_most, frame_most, lines_p99 } = wear;
+    let frame_most = frame_most.0;
     WearStats { frames, frames_written, lines, lines_most, frame_most, lines_p99 }
 }
 
@@ -209,8 +198,9 @@ pub(crate) fn server(server: &Server) -> ServerStats {
     }
 }
 
-/// The status of a connection to the server at `address`.
-pub(crate) fn client(address: String, connection: ConnectionInfo) -> ClientStatus {
+/// The status of a connection to `server`.
+pub(crate) fn client(server: &Server, connection: ConnectionInfo) -> ClientStatus {
+    let address = server.address().to_string();
     let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let ConnectionInfo { id, peer, export, requests, read_bytes, written_bytes, .. } = connection;
     let (age_ms, idle_ms) = (ms(connection.age), ms(connection.idle));

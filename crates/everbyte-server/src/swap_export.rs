@@ -10,7 +10,6 @@ use std::sync::{Arc, Weak};
 
 use everbyte::SwapVolume;
 use everbyte::swap::ScratchDevice;
-use everbyte_control::RequestError;
 use everbyte_device::BlockDevice;
 use everbyte_media::OwnMemory;
 use parking_lot::Mutex;
@@ -52,8 +51,8 @@ impl SwapExport {
 }
 
 fn export(volume: &SwapVolume) -> Result<Exported, Unavailable> {
-    let lent = |error: everbyte::Error| RequestError::new(error.to_string());
-    let device = volume.scratch().map_err(|error| Unavailable::new("lent", lent(error)))?;
+    let lent = |error: everbyte::Error| Unavailable::new("lent", error.to_string().into());
+    let device = volume.scratch().map_err(lent)?;
     tracing::warn!(
         volume = volume.name(),
         "the volume is exported, for swap of guests and other machines: this machine's own swap \

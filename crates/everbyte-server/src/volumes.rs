@@ -14,7 +14,7 @@ use everbyte::cache::CacheState;
 use everbyte::{Error, Pool, Volume};
 use everbyte_control::{Cause, RequestError};
 use everbyte_device::BlockDevice;
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex};
 
 use crate::fs_mounts::FsMounts;
 use crate::guarded_device::GuardedDevice;
@@ -49,28 +49,21 @@ impl OpenVolume {
         self.volume.name()
     }
 
-    /// Begins to open a cache. The opening takes time.
-    pub(crate) fn prepare(&self) {
-        if let Volume::Cache(cache) = &self.volume {
-            cache.begin_to_open();
-        }
-    }
-
     /// Returns the device for clients. Waits for it no longer than a client would.
     ///
     /// # Errors
     /// The reason why clients cannot use the volume now.
     pub(crate) fn device(&self) -> Result<Arc<dyn BlockDevice>, Unavailable> {
+        let name = self.name();
         match &self.volume {
             Volume::Block(disk) => Ok(Arc::new(disk.clone())),
             Volume::Cache(cache) => Ok(cache.device_by(Instant::now() + OPEN_TIME_MAX)?),
-            Volume::Fs(fs) => {
-                let reason = format!("volume {} is a file system", fs.name());
-                Err(Unavailable::new("file system", RequestError::new(reason)))
+            Volume::Fs(_) => {
+                let reason = format!("volume {name} is a file system");
+                Err(Unavailable::new("file system", reason.into()))
             }
             Volume::Swap(swap) if swap.is_read_only() => {
-                let reason =
-                    format!("volume {} is swap, which cannot be served read-only", swap.name());
+                let reason = format!("volume {name} is swap, which cannot be served read-only");
                 let error = RequestError::new(reason).because(Cause::ServedReadOnly);
                 Err(Unavailable::new("read-only", error))
             }
@@ -113,8 +106,7 @@ impl OpenVolume {
     /// It is mounted.
     pub(crate) fn check_unmounted(&self) -> Result<(), RequestError> {
         if self.is_mounted() {
-            let reason = format!("volume {} is mounted: unmount it first", self.name());
-            return Err(RequestError::new(reason));
+            return Err(format!("volume {} is mounted: unmount it first", self.name()).into());
         }
         Ok(())
     }
@@ -124,8 +116,8 @@ impl OpenVolume {
     /// # Errors
     /// It is not a file system.
     pub(crate) fn mounts(&self) -> Result<&FsMounts, RequestError> {
-        let reason = || RequestError::new(format!("volume {} is no file system", self.name()));
-        self.mounts.as_ref().ok_or_else(reason)
+        let mounts = self.mounts.as_ref();
+        mounts.ok_or_else(|| format!("volume {} is no file system", self.name()).into())
     }
 
     /// Returns the device for one client. The client counts as long as the device lives.
@@ -205,6 +197,10 @@ enum Slot {
 }
 
 impl Slot {
+    fn is_opening(&self) -> bool {
+        matches!(self, Self::Opening)
+    }
+
     fn opened(&self) -> Option<Arc<OpenVolume>> {
         match self {
             Self::Open(volume) => Some(Arc::clone(volume)),
@@ -273,13 +269,10 @@ impl Volumes {
         open: impl FnOnce() -> Result<Volume, RequestError>,
     ) -> Result<Arc<OpenVolume>, RequestError> {
         let mut slots = self.slots.lock();
-        self.await_opening(name, &mut slots);
+        self.changed.wait_while(&mut slots, |slots| slots.get(name).is_some_and(Slot::is_opening));
         match slots.get(name) {
             Some(Slot::Open(volume)) => return Ok(Arc::clone(volume)),
-            Some(_) => {
-                let reason = format!("volume {name} is being made: try again");
-                return Err(RequestError::new(reason));
-            }
+            Some(_) => return Err(format!("volume {name} is being made: try again").into()),
             // Before the reservation: a missing volume can be made.
             None => self.check_exists(name)?,
         }
@@ -289,25 +282,14 @@ impl Volumes {
     }
 
     fn check_exists(&self, name: &str) -> Result<(), RequestError> {
-        match self.pool.engine().volume(name) {
-            Ok(_) => Ok(()),
-            Err(_) => Err(refused(Error::NoSuchVolume { volume: name.to_owned() })),
-        }
-    }
-
-    /// Waits until the volume of this name is not being opened. It may stay closed.
-    fn await_opening(&self, name: &str, slots: &mut MutexGuard<'_, Slots>) {
-        while matches!(slots.get(name), Some(Slot::Opening)) {
-            self.changed.wait(slots);
-        }
+        let missing = |_| refused(Error::NoSuchVolume { volume: name.to_owned() });
+        self.pool.engine().volume(name).map(drop).map_err(missing)
     }
 
     /// Waits until nothing is being opened.
     pub(crate) fn await_openings(&self) {
-        let mut slots = self.slots.lock();
-        while slots.values().any(|slot| matches!(slot, Slot::Opening)) {
-            self.changed.wait(&mut slots);
-        }
+        let is_any_opening = |slots: &mut Slots| slots.values().any(Slot::is_opening);
+        self.changed.wait_while(&mut self.slots.lock(), is_any_opening);
     }
 
     /// The volume of this name, if it is open.
@@ -333,18 +315,13 @@ impl Volumes {
         Ok(reserved.open(make()?))
     }
 
-    /// Renames an open volume by `rename`, and reserves the new name for the time of the call.
+    /// Renames an open volume, and reserves the new name for the time of the call.
     ///
     /// # Errors
-    /// The name is taken; the errors of `rename`.
-    pub(crate) fn rename(
-        &self,
-        name: &str,
-        new_name: &str,
-        rename: impl FnOnce() -> Result<(), RequestError>,
-    ) -> Result<(), RequestError> {
+    /// The name is taken; the errors of the pool.
+    pub(crate) fn rename(&self, name: &str, new_name: &str) -> Result<(), RequestError> {
         let reserved = self.reserve(new_name)?;
-        rename()?;
+        self.pool.rename(name, new_name).map_err(refused)?;
         let mut slots = self.slots.lock();
         if let Some(volume) = slots.remove(name) {
             reserved.fill(volume, &mut slots);
@@ -358,7 +335,7 @@ impl Volumes {
         // An existing, unopened volume keeps its name: a reservation would block the users of the
         // volume.
         if slots.contains_key(name) || self.check_exists(name).is_ok() {
-            return Err(RequestError::new(format!("a volume named {name:?} exists already")));
+            return Err(format!("a volume named {name:?} exists already").into());
         }
         Ok(self.reserve_as(Slot::Making, name, &mut slots))
     }
@@ -373,9 +350,9 @@ impl Volumes {
         name: &'a str,
     ) -> Result<Reserved<'a>, RequestError> {
         let mut slots = self.slots.lock();
-        self.await_opening(name, &mut slots);
+        self.changed.wait_while(&mut slots, |slots| slots.get(name).is_some_and(Slot::is_opening));
         if slots.contains_key(name) {
-            return Err(RequestError::new(format!("volume {name} is being opened: try again")));
+            return Err(format!("volume {name} is being opened: try again").into());
         }
         Ok(self.reserve_as(Slot::Making, name, &mut slots))
     }
