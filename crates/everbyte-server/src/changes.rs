@@ -76,6 +76,7 @@ impl OpenPool {
                 volume.volume.resize(size_bytes).map_err(refused)?;
                 0
             } else {
+                // Until the resize ends, no other change of the volume begins.
                 let _op = volume.begin_op(name)?;
                 volume.volume.resize(size_bytes).map_err(refused)?;
                 // But for this request.
@@ -90,6 +91,7 @@ impl OpenPool {
         self.change_cache(name, "resized", force, |volume, cache, options| {
             let old_bytes = volume.volume.size_bytes().map_err(refused)?;
             cache.resize_with(sizes, &options).map_err(refused)?;
+            // The change had no clients, so none keeps the old size.
             Ok(self.resized(volume, old_bytes, 0))
         })
     }
@@ -105,6 +107,7 @@ impl OpenPool {
     /// Renames a volume and its export.
     pub(crate) fn rename(&self, name: &str, new_name: &str, force: bool) -> Answer {
         self.change(name, |volume| {
+            // Under another name it would not be the export of the server's command line.
             let mut by_name = self.options.only.iter().chain(&self.options.read_only_exports);
             if by_name.any(|given| given == name) {
                 let by_name = "the server was started with the name of volume";
@@ -113,6 +116,7 @@ impl OpenPool {
             let _guard = self.lock_exclusive(volume, name, "renamed", force)?;
             // A client waiting for the end of the mount knows it by the name.
             volume.check_unmounted()?;
+            // Programs ask for more memory by the name.
             if volume.is_lent() {
                 return Err(format!("volume {name} is lent to programs: end them first").into());
             }
@@ -165,13 +169,15 @@ impl OpenPool {
             // If a client cannot be disconnected, it loses the volume all the same.
             self.send_away(volume, &guard);
         } else {
+            // Under the lock: no client writes between the check and the deletion.
             volume.volume.check_deletable().map_err(refused)?;
         }
         self.delete_exclusive(volume, force)
     }
 
-    /// Deletes a damaged volume without an open handle. The volume cannot be opened during the deletion.
+    /// Deletes a damaged volume without an open handle.
     fn delete_closed(&self, name: &str) -> Answer {
+        // A reserved name cannot be opened during the deletion.
         let _reserved = self.volumes.reserve_closed(name)?;
         Ok(status::deleted(name, self.pool.delete_damaged(name).map_err(refused)?))
     }
@@ -201,6 +207,7 @@ impl OpenPool {
         let guard = volume.lock_exclusive(name, what, force, Some(Cause::HasClients))?;
         match if force { self.send_away(volume, &guard) } else { 0 } {
             0 => Ok(guard),
+            // The guard ends here, so the remaining clients finish and others may connect.
             left => Err(format!(
                 "{left} clients of volume {} are in the midst of a request that does not end, such \
                  as one to a backing device that is silent; they are disconnected when it does: try \
@@ -218,6 +225,7 @@ impl OpenPool {
         if volume.quiesce.clients() == 0 {
             return 0;
         }
+        // All servers share the deadline: their number does not lengthen the wait.
         for server in self.servers().into_iter().flatten() {
             let left = deadline.saturating_duration_since(Instant::now());
             let disconnected = server.disconnect_export(volume.name(), left);
@@ -229,6 +237,7 @@ impl OpenPool {
     /// The rights to open files and devices named by a request: the client has them as well.
     fn rights_of_request(&self, client: Option<u32>) -> Rights {
         let of_client = match client {
+            // A request of this process or of root is limited by the pool alone.
             None | Some(0) => Rights::Own,
             Some(uid) => Rights::of_user(uid),
         };
@@ -246,6 +255,7 @@ impl OpenPool {
             return Ok(status::scrub(self.pool.scrub(), None));
         };
         let volume = self.volumes.get(name)?;
+        // The client has the number from an earlier list.
         if uid.is_some_and(|uid| volume.volume.uid() != uid) {
             let reason = format!("another volume has the name {name} now");
             return Err(RequestError::new(reason).because(Cause::NoSuchVolume));

@@ -32,8 +32,10 @@ impl OpenPool {
         if self.is_closing.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
+        // An opening from before the mark gets its volume into the table, and the close meets it.
         self.volumes.await_openings();
         if !self.pool.is_read_only() {
+            // Before the pool: an unmount writes the kernel's caches to the volume.
             self.end_mounts();
         }
         let closed = self.pool.clone().close();

@@ -67,6 +67,7 @@ impl OpenPool {
                 Err(error) => tracing::error!(volume = name, %error, "the volume cannot be served"),
             }
         }
+        // Polled: `is_enough` wakes no waiter.
         while waiting.iter().any(|volume| !volume.is_settled())
             && Instant::now() < deadline
             && !is_enough()
@@ -110,6 +111,7 @@ impl OpenPool {
         let mut status =
             status::volume(opened.volume.engine_volume(), opened.volume.status(), clients);
         status.mounted_on = opened.mounts.as_ref().and_then(FsMounts::mounted_on);
+        // A damaged or read-only volume keeps this state: it says more than a mount.
         if status.mounted_on.is_some() && status.state == "ok" {
             "mounted".clone_into(&mut status.state);
         }
@@ -120,6 +122,7 @@ impl OpenPool {
     pub(crate) fn volume_statuses(&self) -> Vec<VolumeStatus> {
         let status = |volume: &Arc<everbyte_pool::Volume<Mapped>>| {
             let mut status = self.volume_status(volume);
+            // The search reads the map, so known damage saves it.
             if status.damage.is_none() {
                 status.damage = self.pool.engine().find_damage(volume);
                 if status.damage.is_some() {
@@ -134,6 +137,7 @@ impl OpenPool {
     pub(crate) fn pool_status(&self) -> PoolStatus {
         let info = self.pool.info();
         let volumes = self.volume_statuses();
+        // The engine knows damage outside of all volumes as well.
         let known = volumes.iter().map(status::health_of).max().unwrap_or_default();
         PoolStatus {
             path: self.pool.path().display().to_string(),
@@ -197,6 +201,7 @@ impl OpenPool {
 
     pub(crate) fn disconnect(&self, id: u64) -> Answer {
         let servers = self.servers().ok_or_else(not_served)?;
+        // A number belongs to one connection of one server in this process.
         let found = servers.iter().find(|s| s.connections().iter().any(|c| c.id == id));
         let server = found.ok_or_else(|| {
             RequestError::new(format!("there is no client {id}")).because(Cause::NoSuchClient)

@@ -68,6 +68,7 @@ impl Files<'_> {
             true => what(&attr),
             false => Err(FsError::Stale(inode)),
         };
+        // In each case: an open inode is kept after its last name has gone.
         self.fs.close_inode(inode)?;
         done
     }
@@ -140,6 +141,7 @@ impl Files<'_> {
 
     fn read(&self, file: FileId, offset: u64, len: u32) -> FsResult<Vec<u8>> {
         self.with(file, |file| {
+            // The client's number must not allocate more than an answer has.
             let mut bytes = vec![0; len.min(PIECE_BYTES_MAX) as usize];
             let read = self.fs.read(file.inode, offset, &mut bytes)?;
             bytes.truncate(read);
@@ -296,6 +298,7 @@ impl Files<'_> {
     fn forget_name(&self, directory: InodeNo, name: Name<'_>) {
         if let Some(caches) = &self.caches {
             caches.forget_name(directory, name.bytes());
+            // Its entries and times have changed as well.
             caches.forget_inode(directory);
         }
     }

@@ -76,6 +76,7 @@ impl FsMounts {
         dir: String,
         make: impl FnOnce(Arc<EngineFs>) -> Result<Mount, MountError>,
     ) -> Result<u64, RequestError> {
+        // Without the lock, so that other requests about the mount go on.
         self.wait_for_unmounting();
         let mounted = &mut *self.mount.lock();
         if let Some(mounted) = mounted.as_ref() {
@@ -94,6 +95,7 @@ impl FsMounts {
         let id = self.mounts.fetch_add(1, Ordering::Relaxed) + 1;
         let mount = make(Arc::clone(self.fs.engine())).map_err(|error| error.to_string())?;
         let mut lost = self.lost.lock();
+        // Losses outlive their mount: its command may have died before the report.
         lost.retain(|stores| stores.lost.first().is_some());
         lost.push(MountStores { id, lost: mount.lost_stores(), is_told: false });
         *mounted = Some(Mounted { mount, id, dir });
@@ -223,6 +225,7 @@ impl FsMounts {
     pub(crate) fn files(&self, request: &FileRequest, bytes: &[u8]) -> AttachedAnswer {
         let caches = self.mount.lock().as_ref().map(|mounted| mounted.mount.caches());
         let done = Files { fs: self.fs.engine(), caches }.carry_out(request, bytes)?;
+        // A successful sync would deny the loss of earlier stores.
         if *request == FileRequest::Sync {
             self.check_told()?;
         }

@@ -11,7 +11,7 @@ use crate::request_error::refused;
 
 impl OpenPool {
     /// Lends runs of the volume `name`, and sends their descriptor through the socket of the
-    /// request. If the send fails, the runs are free again.
+    /// request.
     pub(crate) fn lend(&self, name: &str, bytes: u64, attached: Attached) -> Answer {
         self.check_changing()?;
         let Some(socket) = attached.descriptor.map(UnixStream::from) else {
@@ -27,6 +27,7 @@ impl OpenPool {
             return Err(RequestError::new(reason));
         };
         let lease = swap.lend(bytes, pid).map_err(refused)?;
+        // After a failure the lease is dropped, and its runs are free again.
         send_descriptor(&socket, lease.file.as_fd())
             .map_err(|error| format!("the lease cannot be sent: {error}"))?;
         let runs = lease.ranges.iter().map(|range| (range.end - range.start) >> 21).sum::<u64>();

@@ -28,6 +28,7 @@ impl OpenPool {
         options: &MountOptions,
     ) -> Result<(), RequestError> {
         let volume = self.volumes.get(name)?;
+        // No deletion or rename begins during the mount.
         let _lease = volume.begin_op(name)?;
         volume.mounts()?.mount(dir, options)
     }
@@ -36,6 +37,7 @@ impl OpenPool {
     /// concurrently is either counted or rejected.
     #[must_use]
     pub fn refuse_mounts_if_unused(&self) -> bool {
+        // Waits for mounts that are beginning, and counts them below.
         let mut refuses_mounts = self.refuses_mounts.write();
         *refuses_mounts = !self.volumes.all_opened().iter().any(|volume| volume.is_mounted());
         *refuses_mounts
@@ -91,18 +93,21 @@ impl OpenPool {
             let what = "so nothing says that what was done through its mount is durable";
             format!("volume {volume} is not open any more, {what}")
         })?;
+        // Before the first look at the mount: the pool may end in between.
         let waiter = self.close_status.register_waiter();
         let mounts = volume.mounts()?;
         while mounts.has_mount(id) && !self.is_closing.load(Ordering::Acquire) {
             std::thread::sleep(LOOK);
         }
         if self.is_closing.load(Ordering::Acquire) {
+            // The client removes its mount, and asks for the outcome then.
             waiter.register();
             return Ok(Response::MountEnded { is_to_end: true });
         }
         if !volume.volume.is_gone() && !self.pool.is_read_only() {
             volume.volume.flush().map_err(refused)?;
         }
+        // After the flush: answered writes become durable in any case.
         if mounts.has_failed_mount(id) {
             return Err(RequestError::new("the threads that served the mount have ended"));
         }
@@ -113,6 +118,7 @@ impl OpenPool {
 
     /// Waits until the pool is closed, after the mount of `volume` was taken from its directory.
     pub(crate) fn wait_for_close(&self, volume: &str, id: u64) -> Answer {
+        // The close ends all mounts: their losses are known only after it.
         self.close_status.wait()?;
         if let Some(volume) = self.volumes.opened(volume)
             && let Some(mounts) = &volume.mounts

@@ -17,6 +17,7 @@ use crate::words::{CHECKSUM_WORDS, DELTA_WORDS, meaning};
 /// A word or a combination without a meaning; the errors of making the volume.
 pub(crate) fn create(pool: &Pool, new: &NewVolume, rights: Rights) -> Result<Volume, RequestError> {
     let (name, size_bytes) = (&new.name, new.size_bytes);
+    // An option of another kind is a mistake: without an error it would have no effect.
     if new.cache.is_some() && new.kind != CACHE_NAME {
         return Err(RequestError::new("only caches have a backing device"));
     }

@@ -83,6 +83,7 @@ impl OpenPool {
     /// process. `None` without such a user.
     #[must_use]
     pub fn distrust(&self) -> Option<String> {
+        // The effective user decides about access, also in a set-user-id program.
         self.pool.writers().reason(geteuid().as_raw()).map(str::to_owned)
     }
 
@@ -92,6 +93,7 @@ impl OpenPool {
     /// As [`ControlServer::start`].
     pub fn start_control(self: &Arc<Self>) -> std::io::Result<()> {
         let handler: Arc<dyn Handler> = Arc::<Self>::clone(self);
+        // Of the open file: the path may lead to another one by now.
         let owner = self.pool.engine().medium().metadata()?.map(|file| file.uid());
         *self.control.lock() = Some(ControlServer::start(self.pool.path(), owner, handler)?);
         Ok(())
@@ -99,6 +101,7 @@ impl OpenPool {
 
     /// Sets the NBD servers of the pool, from then on a served one.
     pub fn set_servers(&self, servers: &[Arc<Server>]) {
+        // Weak: a server keeps the pool, and the pool must not keep the server.
         *self.servers.write() = Some(servers.iter().map(Arc::downgrade).collect());
     }
 

@@ -60,6 +60,7 @@ impl QuiesceLock {
         if state.clients > 0 && !beside_clients {
             return Err(Busy::Clients(state.clients));
         }
+        // Under the lock of the check: no client comes between.
         state.change = Some(what);
         Ok(ExclusiveGuard(Arc::clone(self)))
     }

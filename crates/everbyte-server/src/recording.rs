@@ -75,6 +75,7 @@ impl OpenPool {
             Rights::Own => failed(source),
             _ => RecordError::Rights { path: path.to_owned(), source },
         };
+        // First as a new file: without one, nothing can be lost.
         match self.open_record(path, None) {
             Ok(file) => return Ok(file),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -93,6 +94,7 @@ impl OpenPool {
         if let Some(what) = self.what_is(&file).map_err(failed)? {
             return Err(RecordError::InUse { path: path.to_owned(), what });
         }
+        // After the look at its use: even `force` replaces no pool and no device.
         if !force {
             return Err(RecordError::Exists { path: path.to_owned() });
         }
@@ -147,6 +149,7 @@ impl OpenPool {
         if is_device {
             return Ok(Some("a block device".to_owned()));
         }
+        // Open pools and backing files are locked by their process.
         if file.try_lock().is_err() {
             return Ok(Some("in use by another process".to_owned()));
         }

@@ -60,6 +60,7 @@ fn cause(error: &Error) -> Option<Cause> {
         Error::Backing { source, .. } => {
             let is_untrusted =
                 matches!(source, BackingError::Untrusted { .. } | BackingError::Rights { .. });
+            // More rights do not help against a missing device.
             (is_untrusted && !source.is_missing()).then_some(Cause::UntrustedPool)
         }
         Error::CacheSize { .. } => Some(Cause::CacheSize),
@@ -87,6 +88,7 @@ fn of_cache(error: &CacheError) -> Option<Cause> {
 /// Adds the name of its volume to `refused`.
 pub(crate) fn about(volume: &str, refused: RequestError) -> RequestError {
     let RequestError { reason, cause } = refused;
+    // Some errors of the library name the volume already.
     let mut words = reason.split(|c: char| !(c.is_ascii_alphanumeric() || "._-".contains(c)));
     let is_named = words.any(|word| word.trim_end_matches('.') == volume);
     let reason = if is_named { reason } else { format!("volume {volume}: {reason}") };

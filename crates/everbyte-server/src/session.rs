@@ -88,6 +88,7 @@ impl Session {
             // It may be a server, a recovering server, or a short command.
             match ControlClient::connect(path) {
                 Ok(client) => return Ok(Self::Served(client)),
+                // A foreign socket stays foreign: a retry does not help.
                 Err(error @ ControlError::Untrusted { .. }) => return Err(error.into()),
                 Err(_) if Instant::now() >= deadline => return Err(Busy::found(busy).into()),
                 Err(_) => {}
@@ -187,6 +188,7 @@ pub fn wait_for<T>(mut open: impl FnMut() -> Result<T, FileError>) -> Result<T, 
     let deadline = Instant::now() + BUSY_TIME_MAX;
     loop {
         match open() {
+            // A server keeps its pool for long, a command for a moment.
             Err(FileError::InUse(holder))
                 if serving(&holder.path).is_none() && Instant::now() < deadline =>
             {
@@ -208,6 +210,7 @@ fn serving(path: &Path) -> Option<ServingStatus> {
 
 /// Asks a server about itself. Waits at most `time_max`.
 fn ask_within(client: &mut ControlClient, time_max: Duration) -> Result<Response, ControlError> {
+    // Both: signs of life would stretch a limit of the silence alone.
     client.set_timeout(Some(time_max))?;
     client.set_time_max(Some(time_max));
     client.call(Request::Exports)

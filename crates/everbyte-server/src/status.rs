@@ -82,6 +82,7 @@ fn cache(found: &CacheStatus) -> everbyte_control::CacheStatus {
         cached_bytes: stats.pages * PAGE_BYTES,
         dirty_bytes: stats.dirty_pages * PAGE_BYTES,
         hit_permille: stats.hit_permille(),
+        // Zeroes of a closed cache would look like counts.
         counts: if found.has_counts { counts(stats) } else { [].into() },
         reasons: stats.actions.iter().map(reason).collect(),
     }

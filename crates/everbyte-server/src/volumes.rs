@@ -141,6 +141,7 @@ impl OpenVolume {
     /// have its name.
     pub(crate) fn begin_op(&self, name: &str) -> Result<Lease, RequestError> {
         let lease = self.quiesce.begin_op().map_err(|busy| self.refuse(busy, None))?;
+        // Under the lease: no rename or deletion can follow the check.
         self.check_found(name).map(|()| lease)
     }
 
@@ -158,6 +159,7 @@ impl OpenVolume {
     ) -> Result<ExclusiveGuard, RequestError> {
         let guard = self.quiesce.lock_exclusive(what, beside_clients);
         let guard = guard.map_err(|busy| self.refuse(busy, about_clients))?;
+        // Under the lock, for the same reason as under a lease.
         self.check_found(name).map(|()| guard)
     }
 
@@ -244,6 +246,7 @@ impl Reserved<'_> {
 impl Drop for Reserved<'_> {
     fn drop(&mut self) {
         if !self.is_filled {
+            // Others wait for the name, and would wait forever after a panic.
             self.volumes.slots.lock().remove(self.name);
             self.volumes.changed.notify_all();
         }
@@ -277,6 +280,7 @@ impl Volumes {
             None => self.check_exists(name)?,
         }
         let reserved = self.reserve_as(Slot::Opening, name, &mut slots);
+        // Opening a file system reads all of its inodes, and must not delay users of other volumes.
         drop(slots);
         Ok(reserved.open(open().map_err(|refused| about(name, refused))?))
     }
@@ -322,6 +326,7 @@ impl Volumes {
     pub(crate) fn rename(&self, name: &str, new_name: &str) -> Result<(), RequestError> {
         let reserved = self.reserve(new_name)?;
         self.pool.rename(name, new_name).map_err(refused)?;
+        // One lock for both names: a lookup finds the volume under exactly one.
         let mut slots = self.slots.lock();
         if let Some(volume) = slots.remove(name) {
             reserved.fill(volume, &mut slots);
