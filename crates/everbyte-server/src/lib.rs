@@ -12,6 +12,7 @@
 
 mod changes;
 mod close;
+mod close_status;
 mod config;
 mod exports;
 mod files;

@@ -19,7 +19,7 @@ use everbyte_nbd::{Durability, PayloadMemory, Server};
 use parking_lot::{Mutex, RwLock};
 use rustix::process::geteuid;
 
-use crate::close::CloseStatus;
+use crate::close_status::CloseStatus;
 use crate::volumes::Volumes;
 
 /// Options for serving a pool.
