@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn one_bug_of_one_crate_is_there_while_it_is_held() {
+    fn bug_is_planted_while_held() {
         assert!(!planted(Bug::First));
         let bug = plant(Bug::First);
         assert!(planted(Bug::First) && !planted(Bug::Second) && !planted(OtherBug::First));
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bug_is_gone_after_a_panic() {
+    fn panic_removes_the_bug() {
         let caught = std::panic::catch_unwind(|| {
             let _bug = plant(Bug::First);
             panic!("caught");
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bug_is_its_threads_own() {
+    fn bug_belongs_to_its_thread() {
         let _bug = plant(Bug::First);
         std::thread::scope(|scope| {
             scope.spawn(|| assert!(!planted(Bug::First)));
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "one bug at a time")]
-    fn two_bugs_at_once_are_refused() {
+    fn second_bug_is_refused() {
         let _first = plant(Bug::First);
         let _second = plant(Bug::Second);
     }
