@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_kept_until_a_later_flush_succeeds() {
+    fn changes_stay_until_a_flush_succeeds() {
         let mut bypassed = BypassedPages::default();
         change(&mut bypassed, 3, 1);
         assert!(bypassed.touches(&(3..9)) && !bypassed.touches(&(4..9)));

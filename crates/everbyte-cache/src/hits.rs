@@ -169,7 +169,7 @@ mod tests {
     /// Memory of pages is reused: the last page must not show another page's bytes beyond the end
     /// of its device.
     #[test]
-    fn last_page_shows_no_bytes_of_another_page() {
+    fn last_page_shows_no_other_bytes() {
         let bytes = PAGES * PAGE_U64 - 1000;
         let cache = cache_over(bytes);
         cache.write(0, &[7; 4096], Fua::No).unwrap();

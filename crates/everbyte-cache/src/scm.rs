@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_of_last_group_of_largest_device_are_read() {
+    fn largest_device_reads_its_last_marks() {
         let (pages, first) = (u64::from(u32::MAX), u32::MAX - 4095);
         let (mut block, mut found) = (vec![0_u8; PAGE], Vec::new());
         (block[0], block[4094]) = (1, 2);

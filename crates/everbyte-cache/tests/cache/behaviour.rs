@@ -35,7 +35,7 @@ fn conforms_with_every_policy() {
 }
 
 #[test]
-fn conforms_over_a_read_only_backing_device() {
+fn conforms_over_read_only_backing() {
     conforms(&|settings| settings, &|size| {
         let device = MemoryDevice::new(size);
         device.set_read_only(true);
@@ -72,7 +72,7 @@ fn page_of(device: &dyn BlockDevice, page: u64) -> Vec<u8> {
 }
 
 #[test]
-fn flush_needs_no_backing_device_and_cache_stays_warm() {
+fn flush_needs_no_backing_device() {
     let shop = Shop::new(&settings(64 * PAGE, 4, 12));
     let cache = shop.open();
     for page in 0..10 {
@@ -197,7 +197,7 @@ fn mark_without_bytes_is_damage_and_zeroes_are_not() {
 }
 
 #[test]
-fn absent_pages_of_a_request_are_fetched_in_one_go() {
+fn absent_pages_are_fetched_in_one_go() {
     // A fetch has at most as many pages as may be evicted; here 40 pages.
     let shop = Shop::new(&settings(64 * PAGE, 160, 480));
     for page in 0..64 {

@@ -77,7 +77,7 @@ fn cache_of_any_policy_shrinks_and_grows() {
 }
 
 #[test]
-fn failing_backing_device_prevents_shrinking() {
+fn failing_backing_prevents_shrinking() {
     let backing = Arc::new(FaultDevice::new(Arc::new(backing_of(PAGES * PAGE))));
     let shared = || Arc::<FaultDevice>::clone(&backing) as Arc<dyn BlockDevice>;
     let medium = medium(1024, &settings(PAGES * PAGE, 8, 24));
@@ -100,7 +100,7 @@ fn failing_backing_device_prevents_shrinking() {
 }
 
 #[test]
-fn cache_follows_grown_backing_device_on_request() {
+fn cache_grows_with_backing_on_request() {
     for (old, new) in [(20 * PAGE, 50 * PAGE), (20 * PAGE + 700, 5000 * PAGE + 1)] {
         let medium = medium(8192, &settings(old, 4, 12));
         let small = Arc::new(MemoryDevice::new(old));
@@ -169,7 +169,7 @@ fn used(clean_pages: u64) -> (Arc<Mapped>, Arc<MemoryDevice>) {
 }
 
 #[test]
-fn moved_backing_device_is_known_by_serial_or_bytes() {
+fn serial_or_bytes_prove_moved_backing() {
     let (medium, backing) = used(0);
     assert_eq!(moved(&medium, &*backing, &there("7")).unwrap().backing, there("7"));
     let error = moved(&medium, &*backing, &there("8")).unwrap_err();
@@ -215,7 +215,7 @@ fn file(inode: u64, born_ns: Option<u64>) -> Option<BackingIdentity> {
 }
 
 #[test]
-fn replaced_backing_device_is_detected_by_bytes() {
+fn bytes_detect_replaced_backing() {
     let here = Identity { serial: "7".into(), ..identity() };
     let (medium, backing) = used(20);
     let cache = opened(&medium, &backing, &here).unwrap();
@@ -244,7 +244,7 @@ fn unproven_backing_device_is_reported() {
 }
 
 #[test]
-fn recreated_file_with_old_inode_is_refused() {
+fn file_with_reused_inode_is_refused() {
     let here = |born_ns| Identity { backing: file(7, born_ns), ..identity() };
     let settings = Settings { backing: here(Some(1)), ..settings(PAGES * PAGE, 1, 30) };
     let medium = medium(1024, &settings);
@@ -270,7 +270,7 @@ fn recreated_file_with_old_inode_is_refused() {
 }
 
 #[test]
-fn bytes_that_are_all_the_same_prove_nothing() {
+fn uniform_bytes_prove_nothing() {
     let medium = medium(1024, &settings(PAGES * PAGE, 1, 30));
     let cache = open(&medium, Arc::new(MemoryDevice::new(PAGES * PAGE))).unwrap();
     for page in 0..20 {

@@ -674,7 +674,7 @@ fn flushed_writes_survive_any_crash() {
 }
 
 #[test]
-fn flushed_writes_survive_any_crash_with_two_clocks() {
+fn two_clocks_survive_any_crash() {
     survive(cases(Kind::Hybrid));
 }
 

@@ -196,7 +196,7 @@ fn unwritable_pages_keep_no_others_dirty() {
 
 /// One failure at each request of a workload.
 #[test]
-fn any_request_of_the_backing_device_may_fail() {
+fn any_backing_request_may_fail() {
     let mut nth = 0;
     loop {
         let (cache, backing, memory) = cache(2, 4);
@@ -352,7 +352,7 @@ fn flush_waits_for_a_covering_flush() {
 }
 
 #[test]
-fn cached_pages_are_durable_while_backing_hangs() {
+fn cached_pages_flush_if_backing_hangs() {
     for hangs in [Faults { writes: true, ..Faults::NONE }, Faults { flushes: true, ..Faults::NONE }]
     {
         let (cache, backing, memory) = cache(2, 6);
@@ -381,7 +381,7 @@ fn cached_pages_are_durable_while_backing_hangs() {
 }
 
 #[test]
-fn cached_pages_are_served_while_backing_reads_hang() {
+fn hung_backing_reads_delay_no_hits() {
     let (cache, backing, memory) = cache(2, 6);
     memory.write(20 * PAGE, &[9; 4096], Fua::No).unwrap();
     for page in 0..4 {
@@ -459,7 +459,7 @@ fn fill(pool: &Arc<Pool<Mapped>>) -> BlockVolume<Mapped> {
 }
 
 #[test]
-fn full_pool_blocks_no_persist_and_no_write_back() {
+fn full_pool_persists_and_writes_back() {
     for is_clean in [true, false] {
         let InFullPool { cache, backing, .. } = InFullPool::new(Kind::Hybrid, 14, is_clean);
         // The last pages are in DRAM, and SCM has no space for a copy of them.
@@ -568,7 +568,7 @@ fn spoil(medium: &SimMedium) {
 
 /// The backing device has the bytes of a clean page as well, and those of a dirty one it has not.
 #[test]
-fn clean_page_unreadable_in_scm_is_refetched() {
+fn unreadable_clean_page_is_refetched() {
     for is_written in [false, true] {
         let (cache, mut bytes) = with_bad_line(false);
         let fetches = cache.stats().fetches;
@@ -620,7 +620,7 @@ fn dram_page_is_durable_despite_unreadable_copy() {
 
 /// The policy has it in SCM by then, and hears of a hit of it only when it goes.
 #[test]
-fn trimmed_page_after_failed_demotion_stays_gone() {
+fn failed_demotion_revives_no_trim() {
     // One of these is to be demoted.
     for page in 10..14 {
         let InFullPool { cache, backing, filler, medium } =
@@ -641,7 +641,7 @@ fn trimmed_page_after_failed_demotion_stays_gone() {
 }
 
 #[test]
-fn trim_without_space_reports_a_partial_result() {
+fn trim_without_space_reports_its_part() {
     let InFullPool { cache, .. } = InFullPool::new(Kind::Hybrid, 0, false);
     let is_refused = |page: u64| cache.write(page * PAGE, &[1; 4096], Fua::No).is_err();
     assert!((0..PAGES - 5).any(is_refused), "evicted pages have room without end");

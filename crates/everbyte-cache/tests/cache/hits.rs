@@ -139,7 +139,7 @@ fn hits_go_on_while_another_thread_decides() {
 
 /// The lock of the state is not held until the last page of a large trim has left SCM, clean or dirty.
 #[test]
-fn others_are_served_in_the_midst_of_a_large_trim() {
+fn large_trim_delays_no_other_request() {
     const TRIMMED: u64 = 150;
     for is_dirty in [false, true] {
         let settings = settings(2 * TRIMMED * PAGE, 2, TRIMMED);

@@ -179,7 +179,7 @@ fn failed_background_flush_is_reported_and_repeated() {
 }
 
 #[test]
-fn failed_flush_of_one_client_covers_no_other() {
+fn failed_flush_covers_no_other_client() {
     for mode in MODES {
         let (cache, backing, _) = cache(mode);
         let byte = change_bypassing(mode, &cache);
@@ -240,7 +240,7 @@ fn page_fetched_after_failed_flush_is_clean_if_kept() {
 }
 
 #[test]
-fn repeated_changes_overwrite_no_newer_bytes() {
+fn repeats_overwrite_no_newer_bytes() {
     let (cache, backing, _) = cache(Mode::WriteBack);
     cache.discard(3 * PAGE, 2 * PAGE, Fua::No).unwrap();
     dirty_page(&cache);
@@ -254,7 +254,7 @@ fn repeated_changes_overwrite_no_newer_bytes() {
 }
 
 #[test]
-fn failed_flush_at_opening_is_reported_and_reads_stay() {
+fn failed_opening_flush_is_reported() {
     let (cache, backing, medium) = cache(Mode::WriteAround);
     cache.write(3 * PAGE, &[7; 4096], Fua::No).unwrap();
     drop(cache);
@@ -272,7 +272,7 @@ fn failed_flush_at_opening_is_reported_and_reads_stay() {
 }
 
 #[test]
-fn failed_flush_at_opening_for_resize_is_reported() {
+fn resize_reports_failed_opening_flush() {
     let (cache, backing, medium) = cache(Mode::WriteAround);
     cache.write(3 * PAGE, &[7; 4096], Fua::No).unwrap();
     drop(cache);
@@ -300,7 +300,7 @@ fn keeps_what_another_flush_lost() -> bool {
 }
 
 #[test]
-fn failed_flush_of_another_thread_leaves_pages_dirty() {
+fn concurrent_failed_flush_keeps_dirty() {
     assert!(keeps_what_another_flush_lost());
 }
 
@@ -338,7 +338,7 @@ fn flush_covers_trim_overwritten_during_it() {
 /// The backing device asserts sequential flushes: only then the next flusher learns about a
 /// failure.
 #[test]
-fn flushes_of_the_backing_device_come_one_at_a_time() {
+fn backing_flushes_come_one_at_a_time() {
     let (cache, backing, _) = cache(Mode::WriteBack);
     std::thread::scope(|scope| {
         for thread in 0..4_u64 {

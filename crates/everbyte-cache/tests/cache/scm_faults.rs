@@ -127,7 +127,7 @@ fn trim_refused_by_scm_changes_nothing() {
 
 /// The zeroes are durable by then, and the pages to free after them are dirty in SCM.
 #[test]
-fn trim_failing_at_its_end_blocks_no_other_request() {
+fn trim_failing_late_blocks_no_request() {
     let medium = medium(512, &settings(PAGES * PAGE, 2, 6));
     let backing = Arc::new(MemoryDevice::new(PAGES * PAGE));
     let (cache, scm) = open_keeping(&medium, &backing);

@@ -215,7 +215,7 @@ fn hits_are_reported_before_decisions() {
 }
 
 #[test]
-fn hits_of_several_clients_are_close_and_all_counted() {
+fn concurrent_hits_are_all_counted() {
     for workload in WORKLOADS {
         let stream = Stream::new(workload);
         let accesses = stream.pages.accesses.len() as u64;

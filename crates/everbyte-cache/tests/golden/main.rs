@@ -132,7 +132,7 @@ fn expect_content(golden: &Golden, device: &dyn BlockDevice, what: &str) {
 }
 
 #[test]
-fn golden_caches_read_as_their_manifest_says() {
+fn golden_caches_match_their_manifest() {
     golden::check_all::<Golden>(7);
 }
 
