@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a program for people")]
 
+mod package;
 mod publish;
 mod tidy;
 
@@ -24,6 +25,10 @@ enum Task {
     /// Without options, all suites run. Their results go to docs/results. Changed files are refused, and a busy machine for
     /// suites of times.
     Publish(publish::PublishArgs),
+    /// Build packages of Debian in target/debian
+    Deb(package::PackageArgs),
+    /// Build an archive with a static program in target/dist
+    Dist(package::PackageArgs),
 }
 
 #[derive(clap::Args)]
@@ -40,6 +45,8 @@ fn main() -> Result<()> {
     match Task::parse() {
         Task::Tidy(args) => tidy_here(&args).context("tidy"),
         Task::Publish(args) => publish::publish(root(), &args).context("publish"),
+        Task::Deb(args) => package::debs(root(), &args).context("deb"),
+        Task::Dist(args) => package::dist(root(), &args).context("dist"),
     }
 }
 

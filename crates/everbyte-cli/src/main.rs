@@ -181,7 +181,8 @@ mod tests {
     }
 
     /// Stand-ins for the parts of an example that a shell, another program or the reader fills in.
-    const STAND_INS: [(&str, &str); 5] = [
+    const STAND_INS: [(&str, &str); 6] = [
+        ("${OPTIONS}", "noatime"),
         ("$((JOB_COMPLETION_INDEX + 1))", "1"),
         ("$SLURM_ARRAY_TASK_ID", "0"),
         ("$workload", "web"),
@@ -206,7 +207,7 @@ mod tests {
         // `root` stands before commands in a crontab.
         let runs_others = |word: &String| ["sudo", "parallel", "root"].contains(&word.as_str());
         let is_program = |at: usize| {
-            let names = ["everbyte", "ExecStart=/usr/local/bin/everbyte"];
+            let names = ["everbyte", "ExecStart=/usr/bin/everbyte"];
             let begins = at == 0 || is_operator(&words[at - 1]) || runs_others(&words[at - 1]);
             begins && names.contains(&words[at].as_str())
         };
@@ -264,7 +265,7 @@ mod tests {
         let docs = std::fs::read_dir(root.join("docs")).unwrap();
         let mut paths: Vec<_> = docs.map(|entry| entry.unwrap().path()).collect();
         paths.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
-        let units = ["docs/examples/everbyte.service", "docs/examples/everbyte-mount.service"];
+        let units = ["docs/examples/everbyte@.service", "docs/examples/everbyte-mount@.service"];
         paths.extend(units.iter().chain(&["README.md"]).map(|path| root.join(path)));
         let mut shown = std::collections::BTreeMap::new();
         for path in paths {
@@ -274,8 +275,8 @@ mod tests {
         }
         for (name, at_least) in [
             ("README.md", 8),
-            ("everbyte.service", 1),
-            ("everbyte-mount.service", 1),
+            ("everbyte@.service", 1),
+            ("everbyte-mount@.service", 1),
             ("operations.md", 12),
             ("policies.md", 2),
             ("simulation.md", 4),

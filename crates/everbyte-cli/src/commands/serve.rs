@@ -267,7 +267,7 @@ fn start_recording(pool: &OpenPool, path: &Path, force: bool) -> anyhow::Result<
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let from_file = args.config.as_deref().map(serve_config::read).transpose()?;
+    let from_file = args.config.as_deref().map(serve_config::read::<Args>).transpose()?;
     let args = from_file.as_ref().unwrap_or(args);
     // Before the first thread: the variables of the environment are removed.
     let passed = service::passed_sockets()?;
@@ -391,5 +391,38 @@ fn announce(ready: &[String], servers: &[Arc<Server>]) {
         if let Err(error) = output::try_line(&line) {
             tracing::warn!(%error, "cannot say on standard output: {line}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args as _, CommandFactory};
+
+    use super::*;
+
+    #[test]
+    fn keys_are_options_of_serve() {
+        let command = crate::Cli::command();
+        let serve = command.find_subcommand("serve").unwrap();
+        let keys = serve.get_arguments().filter(|option| !option.is_global_set());
+        let keys = keys.filter_map(clap::Arg::get_long).filter(|key| *key != "help");
+        let known = Args::augment_args(clap::Command::new("serve"));
+        let refused: Vec<_> =
+            keys.filter(|key| serve_config::action_of(&known, key).is_none()).collect();
+        assert_eq!(refused, ["config"]);
+    }
+
+    #[test]
+    fn sample_config_is_accepted() {
+        let sample = include_str!("../../../../docs/examples/pool.toml");
+        serve_config::options::<Args>(sample).unwrap();
+        // The commented keys as well.
+        let lines = sample.lines().map(|line| match line.strip_prefix("# ") {
+            Some(key) if key.contains(" = ") => key,
+            _ => line,
+        });
+        let all = lines.collect::<Vec<_>>().join("\n");
+        assert!(all.contains("\nwrite-through = true"));
+        serve_config::options::<Args>(&all).unwrap();
     }
 }

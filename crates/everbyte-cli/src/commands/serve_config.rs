@@ -1,13 +1,12 @@
-//! The configuration file of `everbyte serve`: its keys are the options, by clap's own table.
+//! Configuration files: their keys are the options of a command, by clap's own table.
 
 use std::path::Path;
 
 use anyhow::Context;
 use clap::error::ContextKind;
-use clap::{ArgAction, Args as _, FromArgMatches};
+use clap::{ArgAction, Args};
 use everbyte_server::{ConfigEntry, ConfigError, ConfigValue, parse_config};
 
-use super::serve::Args;
 use crate::arguments::UsageError;
 
 /// Bytes of a configuration file at most.
@@ -19,7 +18,7 @@ const POOL: &str = "pool";
 ///
 /// # Errors
 /// The file cannot be read. [`UsageError`] for a mistake in it.
-pub(super) fn read(file: &Path) -> anyhow::Result<Args> {
+pub(super) fn read<A: Args>(file: &Path) -> anyhow::Result<A> {
     let shown = file.display();
     let bytes = everbyte_path::read_file(file, BYTES_MAX);
     let bytes = bytes.with_context(|| format!("cannot read {shown}"))?;
@@ -31,8 +30,8 @@ pub(super) fn read(file: &Path) -> anyhow::Result<Args> {
     })
 }
 
-fn options(text: &str) -> Result<Args, ConfigError> {
-    let command = Args::augment_args(clap::Command::new("serve").no_binary_name(true));
+pub(super) fn options<A: Args>(text: &str) -> Result<A, ConfigError> {
+    let command = A::augment_args(clap::Command::new("serve").no_binary_name(true));
     let entries = parse_config(text)?;
     let (mut words, mut pool) = (Vec::new(), None);
     for entry in &entries {
@@ -51,12 +50,12 @@ fn options(text: &str) -> Result<Args, ConfigError> {
     // After `--`, the path of a pool is never an option.
     words.extend(["--".to_owned(), pool.ok_or_else(missing)?]);
     let read = command.try_get_matches_from(words);
-    let read = read.and_then(|matches| Args::from_arg_matches(&matches));
+    let read = read.and_then(|matches| A::from_arg_matches(&matches));
     read.map_err(|error| place(&error, &entries))
 }
 
 /// Returns the action of an option of a configuration.
-fn action_of<'a>(command: &'a clap::Command, key: &str) -> Option<&'a ArgAction> {
+pub(super) fn action_of<'a>(command: &'a clap::Command, key: &str) -> Option<&'a ArgAction> {
     let mut options = command.get_arguments().filter(|option| option.get_id() != "config");
     options.find(|option| option.get_long() == Some(key)).map(clap::Arg::get_action)
 }
@@ -92,22 +91,4 @@ fn place(error: &clap::Error, entries: &[ConfigEntry]) -> ConfigError {
     let said = said.split("\n\nFor more").next().unwrap_or_default();
     let words: Vec<_> = said.trim_start_matches("error: ").split_whitespace().collect();
     ConfigError { line, reason: words.join(" ") }
-}
-
-#[cfg(test)]
-mod tests {
-    use clap::CommandFactory;
-
-    use super::*;
-
-    #[test]
-    fn keys_are_options_of_serve() {
-        let command = crate::Cli::command();
-        let serve = command.find_subcommand("serve").unwrap();
-        let keys = serve.get_arguments().filter(|option| !option.is_global_set());
-        let keys = keys.filter_map(clap::Arg::get_long).filter(|key| *key != "help");
-        let known = Args::augment_args(clap::Command::new("serve"));
-        let refused: Vec<_> = keys.filter(|key| action_of(&known, key).is_none()).collect();
-        assert_eq!(refused, ["config"]);
-    }
 }

@@ -1,4 +1,4 @@
-//! The service manager: reports of the state (`sd_notify`), and sockets that it passes.
+//! The service manager: reports of the state (`sd_notify`), and its sockets.
 //!
 //! Neither exists for a process started by a shell: then reports go nowhere and no socket is passed.
 
@@ -40,7 +40,7 @@ fn report(state: &str) {
     let Some(address) = env::var_os("NOTIFY_SOCKET").filter(|address| !address.is_empty()) else {
         return;
     };
-    // A service that works must not end because nobody can be informed.
+    // A report without a reader is no reason to end a working service.
     if let Err(error) = send(&address, state) {
         tracing::warn!("cannot report to the service manager: {error}");
     }
@@ -56,8 +56,8 @@ fn send(address: &OsStr, state: &str) -> io::Result<()> {
     socket.send_to_addr(state.as_bytes(), &address).map(drop)
 }
 
-/// Takes the sockets for NBD clients that the service manager passes to this process. They may still
-/// be other sockets than listening ones.
+/// Takes the sockets of the service manager for NBD clients. They are stream sockets, and may be in
+/// another state than listening.
 ///
 /// # Errors
 /// A descriptor is not a stream socket, or its name is not `nbd`.
@@ -86,7 +86,7 @@ pub(super) fn passed_sockets() -> anyhow::Result<Vec<OwnedFd>> {
         let tcp = || passed.take_tcp_listener(at).ok().flatten().map(OwnedFd::from);
         let taken = unix.or_else(tcp);
         sockets.push(taken.context(
-            "the service manager passes a descriptor that is not a stream socket: use ListenStream= \
+            "a descriptor of the service manager is not a stream socket: use ListenStream= \
              in the socket unit",
         )?);
     }
