@@ -332,7 +332,7 @@ fn serve(
 fn status(pool: &OpenPool, ready: &[String]) -> String {
     let exported = pool.exported();
     let missing: Vec<_> = exported.iter().filter(|name| !ready.contains(name)).cloned().collect();
-    let path = pool.path().display();
+    let path = pool.pool().path().display();
     match missing.as_slice() {
         [] => format!("serving {path}, exports: {}", ready.len()),
         missing => {
