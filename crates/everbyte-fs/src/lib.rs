@@ -23,6 +23,7 @@ pub mod testkit;
 
 pub use attributes::access::AccessTimes;
 pub use attributes::acl::format::{ACL_ACCESS, ACL_DEFAULT};
+pub use attributes::privileges::CAPABILITY;
 pub use attributes::stat::{Attr, SetAttr, SetTime};
 pub use attributes::xattr::{SetAttribute, SetGroupId};
 pub use attributes::xattr_block::ATTRIBUTES_BYTES_MAX;
@@ -34,7 +35,7 @@ pub use file::copy::FilePlace;
 pub use file::open_file::OpenFile;
 pub use file::space::{Allocation, Seek};
 pub use format::file_flags::FileFlags;
-pub use format::number::{FileType, InodeNo, MODE_PERMISSIONS, MODE_TYPE};
+pub use format::number::{FileType, InodeNo, MODE_PERMISSIONS, MODE_TYPE, SET_ID_BITS};
 pub use format::{FS, TIME_RANGE_NS};
 pub use fs::{FileSystem, FsOptions};
 pub use index::IndexKind;

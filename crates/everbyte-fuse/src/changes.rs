@@ -13,20 +13,14 @@ use crate::enospc_retry::EnospcRetry;
 pub(crate) fn set_all<M: Medium>(
     fs: &FileSystem<M>,
     inode: InodeNo,
-    size: Option<u64>,
+    size: u64,
     set: &SetAttr,
 ) -> Result<Attr, FsError> {
     // Before the truncation, which cannot be taken back by a later error.
     set.check()?;
-    match size {
-        Some(size) if *set == SetAttr::default() => fs.truncate(inode, size),
-        Some(size) => {
-            // The size first: its change sets times, and requested times must replace them.
-            fs.truncate(inode, size)?;
-            fs.set_attr(inode, set)
-        }
-        None => fs.set_attr(inode, set),
-    }
+    // The size first: its change sets times, and requested times must replace them.
+    let attr = fs.truncate(inode, size)?;
+    if *set == SetAttr::default() { Ok(attr) } else { fs.set_attr(inode, set) }
 }
 
 /// Writes as durably as the flags of the open file ask.

@@ -18,8 +18,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use everbyte_fs::{
-    ACL_ACCESS, ACL_DEFAULT, AccessTimes, Allocation, Attr, FilePlace, FileSystem, FileType,
-    FsError, InodeNo, MODE_PERMISSIONS, NAME_BYTES_MAX, Name, NewInode, Seek, SetAttr, SetGroupId,
+    ACL_ACCESS, ACL_DEFAULT, AccessTimes, Allocation, Attr, CAPABILITY, FilePlace, FileSystem,
+    FileType, FsError, InodeNo, MODE_PERMISSIONS, NAME_BYTES_MAX, Name, NewInode, Seek, SetAttr, SetGroupId,
 };
 use everbyte_media::Medium;
 use fuser::{
@@ -45,7 +45,7 @@ use crate::replies::{reply_bytes, reply_empty, reply_lseek};
 use crate::seek::{hole, seek_written};
 use crate::writeback_errors::LostStores;
 
-use self::privileges::{CAPABILITY, LastRemoval};
+use self::privileges::LastRemoval;
 
 /// Lifetime of names and attributes in the kernel's caches.
 const LIFETIME: Duration = Duration::from_secs(3600);

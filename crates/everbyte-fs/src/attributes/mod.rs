@@ -1,8 +1,9 @@
-//! Attributes of files: stat, access times, flags, access control lists and extended attributes.
+//! Attributes of files: stat, access times, flags, privileges, access control lists and extended attributes.
 
 pub(crate) mod access;
 pub(crate) mod acl;
 pub(crate) mod flags;
+pub(crate) mod privileges;
 pub(crate) mod protection;
 pub(crate) mod stat;
 pub(crate) mod xattr;

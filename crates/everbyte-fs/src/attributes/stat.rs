@@ -148,6 +148,11 @@ impl<M: Medium> FileSystem<M> {
     pub fn set_attr(&self, inode: InodeNo, set: &SetAttr) -> Result<Attr, FsError> {
         let _op = self.volume().begin_op();
         let _locks = self.locks.write(&[inode]);
+        self.set_attr_locked(inode, set)
+    }
+
+    /// As [`FileSystem::set_attr`]. The caller holds the inode's lock for writing.
+    pub(crate) fn set_attr_locked(&self, inode: InodeNo, set: &SetAttr) -> Result<Attr, FsError> {
         let mut attr = None;
         self.volume().change(|batch, _| {
             let now = now();

@@ -16,6 +16,8 @@ pub const MODE_TYPE: u32 = 0o170_000;
 pub const MODE_PERMISSIONS: u32 = 0o7777;
 /// Set-group-id. New files in such a directory get its group.
 pub(crate) const SET_GROUP_ID: u32 = 0o2000;
+/// The set-user-id and the set-group-id bit of a mode.
+pub const SET_ID_BITS: u32 = 0o6000;
 
 /// The type of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -1,11 +1,12 @@
 //! Attributes of inodes at the ends of their ranges: times, flags.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use everbyte_crash::SimMedium;
 use everbyte_fs::{
-    AccessTimes, Allocation, FileFlags, FilePlace, FileType, FsError, RenameMode, SetAttr,
-    SetAttribute, SetTime, TIME_RANGE_NS,
+    ACL_ACCESS, AccessTimes, Allocation, Attr, CAPABILITY, FileFlags, FilePlace, FileType, FsError,
+    RenameMode, SET_ID_BITS, SetAttr, SetAttribute, SetTime, TIME_RANGE_NS,
 };
 
 use crate::damage::{POOL_BYTES, change_inode};
@@ -177,4 +178,85 @@ fn flags_are_of_files_and_directories_and_inherited() {
     fs.set_flags(file, FileFlags::NONE).unwrap();
     fs.note_access(file, AccessTimes::Strict).unwrap();
     assert!(fs.attr(file).unwrap().accessed_ns > accessed);
+}
+
+fn permissions(permissions: u32) -> SetAttr {
+    SetAttr { permissions: Some(permissions), ..SetAttr::default() }
+}
+
+#[test]
+fn dropped_privileges_keep_chmod_of_another_thread() {
+    let fs = new();
+    let file = create(&fs, fs.root(), "f");
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) {
+                fs.drop_privileges(file, |_| SET_ID_BITS).unwrap();
+                fs.set_attr_without(file, &SetAttr::default(), |_| SET_ID_BITS).unwrap();
+            }
+        });
+        for rights in (0..0o1000).cycle().take(3000) {
+            fs.set_attr(file, &permissions(SET_ID_BITS | rights)).unwrap();
+            let found = fs.attr(file).unwrap().permissions & 0o777;
+            if found != rights {
+                is_done.store(true, Ordering::Relaxed);
+                panic!("{rights:o} became {found:o}");
+            }
+        }
+        is_done.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn dropped_privileges_leave_other_attributes() {
+    let medium = Arc::new(SimMedium::new(POOL_BYTES));
+    let fs = Real::make(&medium, &options()).fs;
+    let file = create(&fs, fs.root(), "f");
+    assert!(!fs.drop_privileges(file, |_| SET_ID_BITS).unwrap(), "it has none");
+    fs.set_attribute(file, (CAPABILITY, &[1; 20]), SetAttribute::Any).unwrap();
+    fs.set_attribute(file, (b"user.a", b"text"), SetAttribute::Any).unwrap();
+    // Version 2: the user reads and writes, user 9 reads, and so do the group and the mask.
+    let acl = [
+        (1_u16, 6_u16, u32::MAX),
+        (2, 4, 9),
+        (4, 4, u32::MAX),
+        (16, 4, u32::MAX),
+        (32, 0, u32::MAX),
+    ];
+    let mut value = 2_u32.to_le_bytes().to_vec();
+    for (tag, rights, id) in acl {
+        value.extend(tag.to_le_bytes().into_iter().chain(rights.to_le_bytes()));
+        value.extend(id.to_le_bytes());
+    }
+    fs.set_attribute(file, (ACL_ACCESS, &value), SetAttribute::Any).unwrap();
+    fs.set_attr(file, &permissions(0o6640)).unwrap();
+    fs.set_flags(file, FileFlags::APPEND_ONLY).unwrap();
+    let before = fs.attr(file).unwrap();
+    assert!(fs.drop_privileges(file, |_| 0o4777).unwrap());
+    fs.sync().unwrap();
+    let fs = Real::open(&Arc::new(SimMedium::from_image(medium.image()))).unwrap().fs;
+    let after = fs.attr(file).unwrap();
+    assert_eq!(after, Attr { permissions: 0o2640, changed_ns: after.changed_ns, ..before });
+    assert!(after.changed_ns > before.changed_ns);
+    assert!(matches!(fs.attribute(file, CAPABILITY), Err(FsError::NoAttribute)));
+    assert_eq!(fs.attribute(file, b"user.a").unwrap(), b"text");
+    assert_eq!(fs.attribute(file, ACL_ACCESS).unwrap(), value);
+    fs.set_flags(file, FileFlags::IMMUTABLE).unwrap();
+    assert!(matches!(fs.drop_privileges(file, |_| 0o2000), Err(FsError::Immutable)));
+    assert!(fs.pool().check().unwrap().is_clean());
+}
+
+#[test]
+fn change_of_the_owner_loses_bits_of_both_modes() {
+    let fs = new();
+    let file = create(&fs, fs.root(), "f");
+    fs.set_attr(file, &permissions(0o6755)).unwrap();
+    let owner = SetAttr { uid: Some(9), ..SetAttr::default() };
+    let lost = |attr: &Attr| if attr.uid == 3 { 0o6777 } else { 0 };
+    let attr = fs.set_attr_without(file, &owner, lost).unwrap();
+    assert_eq!((attr.uid, attr.permissions), (9, 0o755));
+    let set = SetAttr { uid: Some(3), permissions: Some(0o6711), ..SetAttr::default() };
+    assert_eq!(fs.set_attr_without(file, &set, lost).unwrap().permissions, 0o6711);
+    assert_eq!(fs.set_attr_without(file, &set, lost).unwrap().permissions, 0o711);
 }

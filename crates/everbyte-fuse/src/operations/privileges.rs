@@ -14,7 +14,7 @@
 //! Invariant: privileges go before the bytes change, so no crash leaves new bytes with old
 //! privileges.
 
-use everbyte_fs::{Attr, FileType, FsError, InodeNo, SetAttr};
+use everbyte_fs::{Attr, FileType, FsError, InodeNo, SET_ID_BITS, SetAttr};
 use everbyte_media::Medium;
 use fuser::Request;
 use parking_lot::Mutex;
@@ -25,9 +25,6 @@ use crate::caller::{is_in_group, keeps_privileges, owns_files_of};
 const SET_USER_ID: u32 = 0o4000;
 const SET_GROUP_ID: u32 = 0o2000;
 const GROUP_EXECUTE: u32 = 0o010;
-
-/// The attribute with the capabilities of a program.
-pub(super) const CAPABILITY: &[u8] = b"security.capability";
 
 /// The process and the file of the last successful removal of capabilities by the kernel.
 #[derive(Debug, Default)]
@@ -47,44 +44,29 @@ impl LastRemoval {
 
 impl<M: Medium> Operations<M> {
     /// Removes the privileges of `inode` that its bytes lose when the caller of `request` changes
-    /// them. `keeps_bits` tells whether the caller has `CAP_FSETID`; it is asked only about a file
-    /// with a bit to lose.
+    /// them. `keeps_bits` returns true if the caller has `CAP_FSETID`. Only a file with a bit to
+    /// lose needs it.
     ///
     /// # Errors
-    /// Those of [`everbyte_fs::FileSystem::set_attr`].
+    /// Those of [`everbyte_fs::FileSystem::drop_privileges`].
     pub(super) fn drop_privileges(
         &self,
         request: &Request,
         inode: InodeNo,
-        keeps_bits: impl FnOnce() -> bool,
+        keeps_bits: impl Fn() -> bool,
     ) -> Result<(), FsError> {
-        let attr = self.fs.attr(inode)?;
-        let left = bits_after_change(&attr, attr.permissions, keeps_bits, || {
-            is_in_group(request, attr.gid)
-        });
-        let loses_capability = attr.has_attributes && self.fs.attribute(inode, CAPABILITY).is_ok();
-        if left.is_none() && !loses_capability {
-            return Ok(());
-        }
-        if let Some(permissions) = left {
-            let set = SetAttr { permissions: Some(permissions), ..SetAttr::default() };
-            self.with_space(|| self.fs.set_attr(inode, &set))?;
-        }
-        let removed = match loses_capability {
-            true => self.with_space(|| self.fs.remove_attribute(inode, CAPABILITY)),
-            false => Ok(()),
+        let lost = |attr: &Attr| {
+            let is_member = || is_in_group(request, attr.gid);
+            bits_lost(attr.kind, attr.permissions, &keeps_bits, is_member)
         };
-        // The answer to a write carries no mode, so the kernel would keep the old one. The bits are
-        // cleared even if the removal has failed.
-        self.caches.forget_attributes(inode);
-        match removed {
-            // Another change has removed it in the time between.
-            Err(FsError::NoAttribute) => Ok(()),
-            removed => removed,
+        if self.with_space(|| self.fs.drop_privileges(inode, lost))? {
+            // The answer to a write carries no mode, so the kernel would keep the old one.
+            self.caches.forget_attributes(inode);
         }
+        Ok(())
     }
 
-    /// As [`Self::drop_privileges`], for a change whose request does not tell the caller's rights.
+    /// As [`Self::drop_privileges`], for a request without the caller's rights.
     ///
     /// # Errors
     /// The same.
@@ -96,86 +78,76 @@ impl<M: Medium> Operations<M> {
         self.drop_privileges(request, inode, || keeps_privileges(request))
     }
 
-    /// The permissions that `inode` gets with a request to set `set` without a size, if they differ
-    /// from the requested ones.
+    /// Sets attributes of `inode` without the bits that a request to set `set`, without a size, takes.
     ///
     /// # Errors
-    /// Those of [`everbyte_fs::FileSystem::attr`].
-    pub(super) fn permissions_after(
+    /// Those of [`everbyte_fs::FileSystem::set_attr`].
+    pub(super) fn set_without_lost(
         &self,
         request: &Request,
         inode: InodeNo,
         set: &SetAttr,
-    ) -> Result<Option<u32>, FsError> {
+    ) -> Result<Attr, FsError> {
         let sets_owner = set.uid.is_some() || set.gid.is_some();
         let is_announcement = *set == SetAttr::default();
-        if !sets_owner && !is_announcement && set.permissions.is_none() {
-            return Ok(None);
-        }
-        let attr = self.fs.attr(inode)?;
-        let permissions = set.permissions.unwrap_or(attr.permissions);
-        let is_member = || is_in_group(request, attr.gid) || keeps_privileges(request);
         // The kernel sends an empty request before a change of the bytes, and for a change of the
         // owner to the same one. The former needs nothing: the change itself drops the bits. It is
         // surely the former if the kernel has just removed capabilities, or if the caller may not
         // change the owner.
-        let sets_same_owner = is_announcement
-            && !self.last_removal.take(request, inode)
-            && owns_files_of(request, attr.uid);
-        if sets_owner || sets_same_owner {
-            return Ok(bits_after_change(&attr, permissions, || false, is_member));
-        }
-        if is_announcement {
-            return Ok(None);
-        }
-        // Older kernels clear the other bits themselves, by setting permissions.
-        let is_left_to_us = permissions & (SET_GROUP_ID | GROUP_EXECUTE) == SET_GROUP_ID;
-        let is_taken = attr.kind == FileType::Regular && is_left_to_us && !is_member();
-        Ok(is_taken.then_some(permissions & !SET_GROUP_ID))
+        let may_set_owner = is_announcement && !self.last_removal.take(request, inode);
+        let lost = |attr: &Attr| {
+            let permissions = set.permissions.unwrap_or(attr.permissions);
+            let is_member = || is_in_group(request, attr.gid) || keeps_privileges(request);
+            if sets_owner || may_set_owner && owns_files_of(request, attr.uid) {
+                return bits_lost(attr.kind, permissions, || false, is_member);
+            }
+            // Older kernels clear the other bits themselves, by setting permissions.
+            let is_left_to_us = set.permissions.is_some()
+                && attr.kind == FileType::Regular
+                && permissions & (SET_GROUP_ID | GROUP_EXECUTE) == SET_GROUP_ID;
+            if is_left_to_us && !is_member() { SET_GROUP_ID } else { 0 }
+        };
+        // One change sets the owner and clears the bits, so no crash gives them to the owner.
+        self.with_space(|| self.fs.set_attr_without(inode, set, lost))
     }
 }
 
-/// `permissions` without the bits that a change takes from a file, if it takes one. `keeps_bits`
-/// tells whether the caller keeps them all, and `is_member` whether it keeps the set-group-id bit of
-/// a file that its group cannot execute.
-fn bits_after_change(
-    attr: &Attr,
+/// The bits of `permissions` lost by a change of a file of type `kind`. A caller with `keeps_bits`
+/// keeps all. A caller with `is_member` keeps the set-group-id bit of a file that its group cannot
+/// execute.
+fn bits_lost(
+    kind: FileType,
     permissions: u32,
-    keeps_bits: impl FnOnce() -> bool,
-    is_member: impl FnOnce() -> bool,
-) -> Option<u32> {
-    let has_bits = permissions & (SET_USER_ID | SET_GROUP_ID) != 0;
-    if attr.kind == FileType::Directory || !has_bits || keeps_bits() {
-        return None;
+    keeps_bits: impl Fn() -> bool,
+    is_member: impl Fn() -> bool,
+) -> u32 {
+    let has_bits = permissions & SET_ID_BITS != 0;
+    if kind == FileType::Directory || !has_bits || keeps_bits() {
+        return 0;
     }
-    let mut left = permissions & !SET_USER_ID;
-    if permissions & SET_GROUP_ID != 0 && (permissions & GROUP_EXECUTE != 0 || !is_member()) {
-        left &= !SET_GROUP_ID;
-    }
-    (left != permissions).then_some(left)
+    let keeps_group =
+        permissions & SET_GROUP_ID == 0 || permissions & GROUP_EXECUTE == 0 && is_member();
+    permissions & if keeps_group { SET_USER_ID } else { SET_ID_BITS }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::enospc_retry::tests::with_nameless;
 
     #[test]
     fn bits_go_as_the_kernel_rules() {
-        let (fs, files) = with_nameless(1);
-        let attr = fs.attr(files[0]).unwrap();
-        for (permissions, keeps, is_member, left) in [
-            (0o6755, true, false, None),
-            (0o6755, false, true, Some(0o755)),
-            (0o2666, false, true, None),
-            (0o2666, false, false, Some(0o666)),
-            (0o6666, false, true, Some(0o2666)),
-            (0o1777, false, false, None),
+        for (permissions, keeps, is_member, lost) in [
+            (0o6755, true, false, 0),
+            (0o6755, false, true, 0o6000),
+            (0o4755, false, false, 0o4000),
+            (0o2666, false, true, 0),
+            (0o2666, false, false, 0o2000),
+            (0o6666, false, true, 0o4000),
+            (0o1777, false, false, 0),
         ] {
-            let found = bits_after_change(&attr, permissions, || keeps, || is_member);
-            assert_eq!(found, left, "{permissions:o} {keeps} {is_member}");
+            let found = bits_lost(FileType::Regular, permissions, || keeps, || is_member);
+            assert_eq!(found, lost, "{permissions:o} {keeps} {is_member}");
         }
-        let directory = fs.attr(fs.root()).unwrap();
-        assert_eq!(bits_after_change(&directory, 0o6755, || false, || false), None);
+        assert_eq!(bits_lost(FileType::Directory, 0o6755, || false, || false), 0);
     }
 }

@@ -19,27 +19,38 @@ impl<M: Medium> Operations<M> {
         &self,
         request: &Request,
         inode: InodeNo,
-        (size, mut set): (Option<u64>, SetAttr),
+        (size, set): (Option<u64>, SetAttr),
         reply: ReplyAttr,
     ) {
-        let cleared = match size {
-            Some(_) => self.drop_privileges_of_caller(request, inode).map(|()| None),
-            // One change sets the owner and clears the bits, so no crash gives them to the owner.
-            None => self.permissions_after(request, inode, &set),
-        };
-        match cleared {
-            Ok(cleared) => set.permissions = cleared.or(set.permissions),
-            Err(error) => return reply.error(errno(&error)),
-        }
-        if size.is_none() && set.modified.is_some() && self.may_have_dirty_pages(inode) {
-            return self.set_written(inode, set, reply);
-        }
-        match self.with_space(|| set_all(&self.fs, inode, size, &set)) {
+        let Some(size) = size else { return self.set_without_size(request, inode, set, reply) };
+        let done = self
+            .drop_privileges_of_caller(request, inode)
+            .and_then(|()| self.with_space(|| set_all(&self.fs, inode, size, &set)));
+        match done {
             Ok(attr) => reply.attr(&self.lifetime, &attributes(self.root, &attr)),
             // A part may be done, and the kernel takes it that nothing is.
-            Err(error) if size.is_some() => {
-                self.caches.forget_after(inode, || reply.error(errno(&error)));
-            }
+            Err(error) => self.caches.forget_after(inode, || reply.error(errno(&error))),
+        }
+    }
+
+    fn set_without_size(&self, request: &Request, inode: InodeNo, set: SetAttr, reply: ReplyAttr) {
+        if set.modified.is_some() && self.may_have_dirty_pages(inode) {
+            let rights = SetAttr { accessed: None, modified: None, ..set };
+            let times = SetAttr { permissions: None, uid: None, gid: None, ..set };
+            // The kernel's NFS server sets both at once; programs cannot.
+            let done = match rights == SetAttr::default() {
+                true => Ok(()),
+                false => set
+                    .check()
+                    .and_then(|()| self.set_without_lost(request, inode, &rights).map(drop)),
+            };
+            return match done {
+                Ok(()) => self.set_written(inode, times, reply),
+                Err(error) => reply.error(errno(&error)),
+            };
+        }
+        match self.set_without_lost(request, inode, &set) {
+            Ok(attr) => reply.attr(&self.lifetime, &attributes(self.root, &attr)),
             Err(error) => reply.error(errno(&error)),
         }
     }
