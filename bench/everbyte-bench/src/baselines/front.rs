@@ -5,8 +5,7 @@
 //! next flush, or before if the engine's log fills.
 //!
 //! One lock is over all of an engine: readers share it, a writer has it alone, as file systems have
-//! one running transaction. So the schemes compare with one thread at a time; what scales, and how
-//! far, is not compared.
+//! one running transaction. Rows with two writers, or with a reader, show the cost of the lock.
 //!
 //! Invariants: an engine gets edits that lie in the device and are not empty, at most `edits_max`
 //! of them in one call. A longer write is divided, and is then not atomic. An engine fences its

@@ -27,6 +27,9 @@ const POOL_UID: [u8; 16] = [4; 16];
 /// Blocks of the pool and of the map's pages, in addition to the blocks of a device.
 const EXTRA_BLOCKS: u64 = 128;
 
+/// Bytes of a log from which on it has two lanes.
+const TWO_LANES_BYTES: u64 = 8 << 20;
+
 /// Bytes that the medium must have.
 pub(crate) fn medium_bytes(device_bytes: u64, log_bytes: u64) -> u64 {
     let for_moves = (device_bytes / 8).next_multiple_of(BLOCK_U64);
@@ -51,9 +54,10 @@ impl<M: Medium> Rollback<M> {
     ) -> Result<(), PoolError> {
         Pool::format(&**medium, VOLUMES, POOL_UID)?;
         let pool = Self::pool(medium)?;
-        // One lane: one thread writes at a time, as with the others.
+        // A lane for each of two writers. The log of a test is too small for two.
+        let lanes = if log_bytes < TWO_LANES_BYTES { 1 } else { 2 };
         let options =
-            BlockOptions { log_bytes: Some(log_bytes), lanes: 1, delta, ..BlockOptions::default() };
+            BlockOptions { log_bytes: Some(log_bytes), lanes, delta, ..BlockOptions::default() };
         BlockVolume::create(&pool, NAME, device_bytes, &options)?;
         pool.close()
     }

@@ -36,7 +36,7 @@ impl LibraryTarget {
         Pool::format(&*medium, 1, [6; 16])?;
         let open = OpenOptions { capacity_blocks: len / BLOCK_U64 };
         let pool = Arc::new(Pool::open(Arc::clone(&medium), kinds(), &open)?);
-        let options = FsOptions { log_bytes: Some(log_bytes), lanes: 1, ..FsOptions::default() };
+        let options = FsOptions { log_bytes: Some(log_bytes), lanes: 2, ..FsOptions::default() };
         let fs = FileSystem::create(&pool, "files", len, &options)?;
         let new = NewInode {
             kind: FileType::Regular,
@@ -70,6 +70,12 @@ impl Target for LibraryTarget {
             Fua::No => self.fs.write(self.file, offset, data)?,
         };
         ensure!(written == data.len(), "{written} of {} bytes were written", data.len());
+        Ok(())
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        let read = self.fs.read(self.file, offset, out)?;
+        ensure!(read == out.len(), "{read} of {} bytes were read", out.len());
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use anyhow::{Result, anyhow};
 use everbyte_media::Technology;
 
 use super::library::{LibraryTarget, MountHere};
-use super::run::{self, Bench, Durability, Sample, Workload};
+use super::run::{self, Bench, Durability, Load, Sample, Workload};
 use super::target::{FileTarget, SchemeTarget, Target};
 use super::task::{Access, Task};
 use super::{DEVICE_BYTES, EXT4, MEDIA, MOUNT, NONE, OURS, OURS_PUBLISHED, Settings, words};
@@ -53,14 +53,24 @@ fn workloads(quick: bool) -> Vec<Workload> {
     }
     tasks.extend([Task::Append, Task::Metadata]);
     for durability in [Durability::Checkpoint, Durability::Request] {
-        all.extend(tasks.iter().map(|&task| Workload { task, durability }));
+        all.extend(tasks.iter().map(|&task| Workload::new(task, durability)));
     }
     let synced = |task: &&Task| {
         matches!(task, Task::Iozone { access: Access::Random, file: 4_194_304, .. })
             || matches!(task, Task::Append | Task::Metadata)
     };
     let durability = Durability::SyncEvery(16);
-    all.extend(tasks.iter().filter(synced).map(|&task| Workload { task, durability }));
+    all.extend(tasks.iter().filter(synced).map(|&task| Workload::new(task, durability)));
+    // The redo schemes have one lock for readers and writers. These rows show its cost.
+    let shared =
+        |task: &Task, load| Workload { load, ..Workload::new(*task, Durability::Checkpoint) };
+    let random = |task: &&Task| {
+        matches!(task, Task::Iozone { access: Access::Random, record: 4096 | 16_384 | 102_400, file }
+            if *file == if quick { 1_048_576 } else { 4_194_304 })
+    };
+    all.extend(tasks.iter().filter(random).map(|task| shared(task, Load::TwoWriters)));
+    let read = tasks.iter().filter(random).max_by_key(|task| task.to_string().contains("16K"));
+    all.extend(read.map(|task| shared(task, Load::WriterAndReader)));
     all
 }
 
@@ -176,9 +186,10 @@ fn summary(
         let title = format!("{medium}: all IOzone-like writes, {durability}");
         for (subject, name) in grid.subjects.iter().enumerate() {
             let is_counted = |cell: &&Cell<Sample>| {
-                let Workload { task, durability: own } = workloads[cell.workload];
+                let Workload { task, durability: own, load } = workloads[cell.workload];
                 let is_own = cell.subject == subject && cell.failed.is_none();
-                is_own && own == durability && matches!(task, Task::Iozone { .. })
+                let is_alike = own == durability && load == Load::Writer;
+                is_own && is_alike && matches!(task, Task::Iozone { .. })
             };
             let writes = grid.cells.iter().filter(is_counted).filter_map(|cell| {
                 let ratios = ratios(&cell.samples, grid.base(cell, base)?);

@@ -5,6 +5,8 @@
 
 use std::cell::Cell;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -14,7 +16,7 @@ use rand::{Rng, SeedableRng};
 
 use super::Settings;
 use super::target::Target;
-use super::task::Task;
+use super::task::{Request, Task};
 use crate::driver::Grid;
 use crate::stats::as_f64;
 use crate::subject::Counts;
@@ -22,7 +24,7 @@ use crate::subject::Counts;
 /// Bytes of the source of payloads.
 const PAYLOAD_BYTES: usize = 1 << 20;
 /// Requests between looks at the clock.
-const STRIDE: usize = 16;
+const STRIDE: u64 = 16;
 /// Bytes of a request that fills a file.
 const FILL_BYTES: u64 = 64 << 10;
 
@@ -47,16 +49,40 @@ impl fmt::Display for Durability {
     }
 }
 
-/// A task with the durability of its writes.
+/// Threads of a workload.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Load {
+    /// One thread writes.
+    Writer,
+    /// Two threads write, each every second request.
+    TwoWriters,
+    /// One thread writes, and one reads random records of the file.
+    WriterAndReader,
+}
+
+/// A task with the durability and the threads of its writes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Workload {
     pub(crate) task: Task,
     pub(crate) durability: Durability,
+    pub(crate) load: Load,
+}
+
+impl Workload {
+    /// The writes of one thread.
+    pub(crate) const fn new(task: Task, durability: Durability) -> Self {
+        Self { task, durability, load: Load::Writer }
+    }
 }
 
 impl fmt::Display for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, {}", self.task, self.durability)
+        let load = match self.load {
+            Load::Writer => "",
+            Load::TwoWriters => ", two writers",
+            Load::WriterAndReader => ", a writer and a reader",
+        };
+        write!(f, "{}, {}{load}", self.task, self.durability)
     }
 }
 
@@ -185,38 +211,100 @@ fn measure(
 /// Adds the requests of a pass to `sample` until the time of `slice` is over.
 fn one_pass(
     target: &dyn Target,
-    Workload { task, durability }: Workload,
+    workload: Workload,
     payload: &Payload,
     slice: Duration,
     pass: u64,
     sample: &mut Sample,
 ) -> Result<()> {
-    let (fua, sync_every) = match durability {
-        Durability::Checkpoint => (Fua::No, usize::MAX),
-        Durability::SyncEvery(count) => (Fua::No, count),
-        Durability::Request => (Fua::Yes, usize::MAX),
-    };
-    let time_left = slice - sample.elapsed;
-    let requests = task.requests(pass);
-    let mut unsynced = 0;
+    let Workload { task, durability, load } = workload;
     let start = Instant::now();
-    for (i, request) in requests.iter().enumerate() {
-        if i % STRIDE == 0 && start.elapsed() > time_left {
-            break;
-        }
-        let data = payload.part(pass.wrapping_mul(31) + i as u64, request.bytes);
-        target.write(request.offset, data, fua)?;
-        sample.requests += 1;
-        sample.bytes += request.bytes as u64;
-        unsynced += 1;
-        if unsynced == sync_every {
-            target.sync()?;
-            unsynced = 0;
-        }
-    }
-    if fua == Fua::No && unsynced > 0 {
+    let pass = Pass { payload, number: pass, durability, end: start + (slice - sample.elapsed) };
+    let requests = task.requests(pass.number);
+    let (requests, is_over) = (&requests[..], AtomicBool::new(false));
+    let sums = match load {
+        Load::Writer => pass.write(target, requests, 0, 1)?,
+        Load::TwoWriters => thread::scope(|scope| {
+            let other = scope.spawn(|| pass.write(target, requests, 1, 2));
+            let own = pass.write(target, requests, 0, 2);
+            let (own, other) = (own?, joined(other)?);
+            Ok::<_, anyhow::Error>((own.0 + other.0, own.1 + other.1))
+        })?,
+        Load::WriterAndReader => thread::scope(|scope| {
+            let reader = scope.spawn(|| read_until(target, requests, &is_over));
+            let own = pass.write(target, requests, 0, 1);
+            is_over.store(true, Ordering::Relaxed);
+            joined(reader)?;
+            own
+        })?,
+    };
+    let unsynced = match durability {
+        Durability::Request => 0,
+        Durability::Checkpoint => sums.0,
+        Durability::SyncEvery(count) => sums.0 % count as u64,
+    };
+    if unsynced > 0 {
         target.sync()?;
     }
+    sample.requests += sums.0;
+    sample.bytes += sums.1;
     sample.elapsed += start.elapsed();
     Ok(())
+}
+
+/// One pass over the requests of a task.
+struct Pass<'p> {
+    payload: &'p Payload,
+    number: u64,
+    durability: Durability,
+    end: Instant,
+}
+
+impl Pass<'_> {
+    /// Writes every request at `first`, `first + step` and so on until the end of the time. Returns the numbers of
+    /// requests and bytes.
+    fn write(
+        &self,
+        target: &dyn Target,
+        requests: &[Request],
+        first: usize,
+        step: usize,
+    ) -> Result<(u64, u64)> {
+        let (fua, sync_every) = match self.durability {
+            Durability::Checkpoint => (Fua::No, u64::MAX),
+            Durability::SyncEvery(count) => (Fua::No, count as u64),
+            Durability::Request => (Fua::Yes, u64::MAX),
+        };
+        let (mut written, mut bytes) = (0, 0);
+        for (i, request) in requests.iter().enumerate().skip(first).step_by(step) {
+            if written % STRIDE == 0 && Instant::now() > self.end {
+                break;
+            }
+            let data = self.payload.part(self.number.wrapping_mul(31) + i as u64, request.bytes);
+            target.write(request.offset, data, fua)?;
+            (written, bytes) = (written + 1, bytes + request.bytes as u64);
+            if written.is_multiple_of(sync_every) {
+                target.sync()?;
+            }
+        }
+        Ok((written, bytes))
+    }
+}
+
+/// Reads the places of `requests` again and again.
+fn read_until(target: &dyn Target, requests: &[Request], is_over: &AtomicBool) -> Result<()> {
+    let mut bytes = vec![0; requests.iter().map(|request| request.bytes).max().unwrap_or(0)];
+    // The writer's order backwards: the reader meets recent writes and old ones.
+    for request in requests.iter().rev().cycle() {
+        if is_over.load(Ordering::Relaxed) {
+            break;
+        }
+        target.read(request.offset, &mut bytes[..request.bytes])?;
+    }
+    Ok(())
+}
+
+/// The result of a thread; its panic goes on here.
+fn joined<T>(thread: thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

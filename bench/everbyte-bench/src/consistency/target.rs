@@ -25,8 +25,8 @@ pub(super) fn memory(len: u64, technology: Technology) -> Result<Arc<Mapped>> {
     Ok(Arc::new(medium.with_context(|| format!("no memory for {len} bytes"))?))
 }
 
-/// A target of the writes of one thread.
-pub(crate) trait Target {
+/// A target of writes.
+pub(crate) trait Target: Sync {
     /// Name in the results.
     fn name(&self) -> &str;
 
@@ -41,6 +41,12 @@ pub(crate) trait Target {
     /// # Errors
     /// An error of the target.
     fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<()>;
+
+    /// Reads written bytes.
+    ///
+    /// # Errors
+    /// An error of the target.
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<()>;
 
     /// Makes all earlier writes durable.
     ///
@@ -110,6 +116,10 @@ impl Target for SchemeTarget {
         Ok(self.scheme.write(offset, data, fua)?)
     }
 
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        Ok(self.scheme.read(offset, out)?)
+    }
+
     fn sync(&self) -> Result<()> {
         Ok(self.scheme.flush()?)
     }
@@ -151,6 +161,10 @@ impl Target for FileTarget {
             Fua::Yes => write_durably(&self.file, offset, data),
             Fua::No => Ok(self.file.write_all_at(data, offset)?),
         }
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        Ok(self.file.read_exact_at(out, offset)?)
     }
 
     fn sync(&self) -> Result<()> {

@@ -24,6 +24,14 @@ enum Step {
         seed: u8,
         fast: bool,
     },
+    /// A write of up to so many whole blocks on the direct path, or by a plan.
+    Blocks {
+        which: usize,
+        at: u16,
+        count: usize,
+        seed: u8,
+        is_durable: bool,
+    },
     /// The same, of blocks.
     Zero {
         which: usize,
@@ -48,6 +56,10 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         10 => (place(), len(), any::<u8>(), any::<bool>())
             .prop_map(|((which, at), len, seed, fast)| Step::Write { which, at, len, seed, fast }),
+        6 => (place(), 2..7_usize, any::<u8>(), any::<bool>())
+            .prop_map(|((which, at), count, seed, is_durable)| {
+                Step::Blocks { which, at, count, seed, is_durable }
+            }),
         4 => (place(), zeroed(), any::<bool>(), any::<bool>())
             .prop_map(|((which, at), len, whole_blocks, reserve)| {
                 // Space that is kept for whole leaves would fill the pool.
@@ -88,6 +100,24 @@ fn write(pair: &Pair<Mapped>, model: &mut Model, step: &Step) {
     model.now[which][start..end].copy_from_slice(&data);
 }
 
+fn write_blocks(pair: &Pair<Mapped>, model: &mut Model, step: &Step) {
+    let &Step::Blocks { which, at, count, seed, is_durable } = step else { return };
+    let start = place(&model.now[which], at) & !4095;
+    let end = (model.now[which].len() & !4095).min(start + count * 4096);
+    let data = pattern(300 + u64::from(seed), end.saturating_sub(start));
+    if data.is_empty() {
+        return;
+    }
+    let is_done = is_durable
+        && pair.write_blocks_durably(which, start as u64, &data).unwrap() == FuaOutcome::Durable;
+    if is_done {
+        model.durable[which][start..end].copy_from_slice(&data);
+    } else if pair.try_direct_path(which, start as u64, &data).unwrap().is_none() {
+        pair.write(which, start as u64, &data).unwrap();
+    }
+    model.now[which][start..end].copy_from_slice(&data);
+}
+
 fn zero(pair: &Pair<Mapped>, model: &mut Model, step: &Step) {
     let &Step::Zero { which, at, len, whole_blocks, reserve } = step else { return };
     let mask = if whole_blocks { !4095 } else { !0 };
@@ -101,6 +131,7 @@ fn zero(pair: &Pair<Mapped>, model: &mut Model, step: &Step) {
 fn apply(pair: Pair<Mapped>, model: &mut Model, step: &Step) -> Pair<Mapped> {
     match *step {
         Step::Write { .. } => write(&pair, model, step),
+        Step::Blocks { .. } => write_blocks(&pair, model, step),
         Step::Zero { .. } => zero(&pair, model, step),
         Step::Resize { which, size } => {
             pair.resize(which, SIZES[size]).unwrap();
