@@ -45,4 +45,5 @@ run e2e/posix.sh 50000
 run e2e/request-counts.py
 run e2e/run-all.sh
 run swap-bench.sh
+GUEST_SUITE=trixie run package.sh
 tally

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 #
-# The packages: what they are made of, and an installation into bare Debian 12 and 13. Usage: tests/package.sh [--debug],
-# with --debug for unoptimized programs. Needs root, mmdebstrap, lintian and systemd's tools. tests/machine/service.sh
-# starts the services.
+# The packages: their contents, an installation into bare Debian 12 and 13, and their services in a guest with systemd.
+# Usage: tests/package.sh [--debug], with --debug for unoptimized programs. GUEST_SUITE is the guest's suite, bookworm by
+# default. Needs root, mmdebstrap, lintian, systemd's tools and the tools of machine/machine.py.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -95,3 +95,5 @@ install_into() {
 }
 
 for suite in bookworm trixie; do install_into "$suite"; done
+
+tests/machine/service.py "$PROGRAM" "${GUEST_SUITE:-bookworm}"

@@ -40,6 +40,7 @@ KERNEL_PARTS = ["./boot/vmlinuz-*", "./lib/modules/*/modules.*"] + [
     ]
 ]  # fmt: skip
 FIRST_MODULES = ["9p", "9pnet_virtio"]
+INIT = "guest-init.sh"
 GUEST_MEMORY = "768M"
 GUEST_PORT = 10809
 TAIL_LINES = 150
@@ -135,7 +136,7 @@ class Kernel:
             shutil.rmtree(folder, ignore_errors=True)
 
     def initramfs(self, path):
-        """Writes to `path` an archive with busybox, guest-init.sh and the modules for 9p."""
+        """Writes to `path` an archive with busybox, INIT as its first process, and FIRST_MODULES."""
         tree = tempfile.mkdtemp(prefix="initramfs.", dir=os.path.dirname(path))
         for folder in ["bin", "dev", "proc", "sys", "modules"]:
             os.mkdir(os.path.join(tree, folder))
@@ -143,7 +144,7 @@ class Kernel:
         for applet in run("busybox", "--list").decode().split():
             if applet != "busybox":
                 os.symlink("busybox", os.path.join(tree, "bin", applet))
-        shutil.copy(os.path.join(HERE, "guest-init.sh"), os.path.join(tree, "init"))
+        shutil.copy(os.path.join(HERE, INIT), os.path.join(tree, "init"))
         os.chmod(os.path.join(tree, "init"), 0o755)
         for number, module in enumerate(self.first_modules()):
             name = os.path.basename(module).removesuffix(".xz")

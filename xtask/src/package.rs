@@ -207,6 +207,7 @@ fn put(line: &str, source: impl Fn(&str) -> PathBuf, stage: &Path) -> Result<()>
     };
     let to = stage.join(to);
     match mode {
+        "dir" => fs::create_dir_all(&to)?,
         "link" => {
             fs::create_dir_all(to.parent().context("no folder")?)?;
             symlink(from, &to)?;
