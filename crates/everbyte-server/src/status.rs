@@ -147,8 +147,7 @@ pub(crate) fn health(health: Health) -> HealthStatus {
 pub(crate) fn health_of(volume: &VolumeStatus) -> Health {
     match volume.state.as_str() {
         "damaged" => Health::Damaged,
-        state if state.starts_with("backing") => Health::Degraded,
-        "unknown kind" => Health::Degraded,
+        state if state.starts_with("backing") || state == "unknown kind" => Health::Degraded,
         _ => Health::Clean,
     }
 }

@@ -57,7 +57,17 @@ pub(crate) mod volume_list;
 pub(crate) mod volume_rename;
 mod volume_resize;
 
+use everbyte_control::{Response, VolumeStatus};
+
+/// The volumes in the answer to [`Request::VolumeList`](everbyte_control::Request::VolumeList).
+fn volumes(answer: Response) -> anyhow::Result<Vec<VolumeStatus>> {
+    match answer {
+        Response::Volumes(volumes) => Ok(volumes),
+        other => Err(unexpected(&other)),
+    }
+}
+
 /// The error for an answer of another type than the request's: the server has another version.
-pub(crate) fn unexpected(response: &everbyte_control::Response) -> anyhow::Error {
+pub(crate) fn unexpected(response: &Response) -> anyhow::Error {
     anyhow::anyhow!("the server answered something else than was asked: {response:?}")
 }

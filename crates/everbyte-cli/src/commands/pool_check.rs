@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::pool_scrub::{describe, part};
 use super::pool_status::{of_superblock, verdict};
-use super::unexpected;
+use super::{unexpected, volumes};
 use crate::output;
 
 const EXAMPLES: &str = "\
@@ -158,10 +158,7 @@ fn read_all(
     session: &mut Session,
     problems: &mut Vec<String>,
 ) -> anyhow::Result<Vec<ScrubProblem>> {
-    let volumes = match session.ask(Request::VolumeList)? {
-        Response::Volumes(volumes) => volumes,
-        other => return Err(unexpected(&other)),
-    };
+    let volumes = volumes(session.ask(Request::VolumeList)?)?;
     // Structures of the pool first: the volumes stand on them.
     let mut lost = part(session, None, 0)?.problems;
     for volume in volumes {

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::pool_status::of_superblock;
 use super::pool_status::verdict;
-use super::unexpected;
+use super::{unexpected, volumes};
 use crate::output;
 use crate::size::show_size;
 
@@ -145,7 +145,7 @@ fn scrub(path: &Path) -> anyhow::Result<ScrubStatus> {
 }
 
 fn scrub_all(session: &mut Session, scrubbed: &mut ScrubStatus) -> anyhow::Result<()> {
-    let volumes = volumes(session)?;
+    let volumes = volumes(session.ask(Request::VolumeList)?)?;
     let bar = progress(&volumes);
     // Structures of the pool first: the volumes stand on them.
     scrubbed.add(part(session, None, 0)?)?;
@@ -178,20 +178,23 @@ fn scrub_volume(
             }
             // Volumes can be renamed and deleted during a scrub. Their uid tells which of them
             // happened.
-            Err(error) => match volumes(session)?.into_iter().find(|now| now.uid == volume.uid) {
-                Some(now) if now.name == volume.name => return Err(error),
-                // The scrub goes on at the same byte under the new name. The bound ends a race
-                // without end.
-                Some(now) if renames < RENAMES_MAX => {
-                    renames += 1;
-                    volume = now;
+            Err(error) => {
+                let mut listed = volumes(session.ask(Request::VolumeList)?)?.into_iter();
+                match listed.find(|now| now.uid == volume.uid) {
+                    Some(now) if now.name == volume.name => return Err(error),
+                    // The scrub goes on at the same byte under the new name. The bound ends a race
+                    // without end.
+                    Some(now) if renames < RENAMES_MAX => {
+                        renames += 1;
+                        volume = now;
+                    }
+                    Some(_) => return Err(error),
+                    None => {
+                        is_deleted = true;
+                        next = None;
+                    }
                 }
-                Some(_) => return Err(error),
-                None => {
-                    is_deleted = true;
-                    next = None;
-                }
-            },
+            }
         }
     }
     // Bytes counted as used and then found missing.
@@ -220,13 +223,6 @@ pub(super) fn part(
     };
     match session.ask(request)? {
         Response::Scrub(part) => Ok(part),
-        other => Err(unexpected(&other)),
-    }
-}
-
-fn volumes(session: &mut Session) -> anyhow::Result<Vec<VolumeStatus>> {
-    match session.ask(Request::VolumeList)? {
-        Response::Volumes(volumes) => Ok(volumes),
         other => Err(unexpected(&other)),
     }
 }

@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, bail};
 use everbyte::error::FileError;
-use everbyte_control::{ControlClient, Handler, Request, Response, VolumeStatus};
+use everbyte_control::{ControlClient, Handler, Request, VolumeStatus};
 use everbyte_path::{Kind, look};
 use everbyte_server::{OpenPool, Options, SessionError, builder, wait_for};
 
@@ -15,7 +15,7 @@ use super::run_program::{check_program, find_program};
 use super::run_served::serve;
 use super::server::{report_recovery, split_target};
 use super::trust::{TrustArgs, untrusted};
-use super::unexpected;
+use super::volumes;
 use crate::output;
 use crate::size::{parse_size, show_size};
 
@@ -197,13 +197,6 @@ fn announce(program: &Path, args: &Args, place: &str) {
         program.display(),
         show_size(args.dram)
     ));
-}
-
-fn volumes(answer: Response) -> anyhow::Result<Vec<VolumeStatus>> {
-    match answer {
-        Response::Volumes(volumes) => Ok(volumes),
-        other => Err(unexpected(&other)),
-    }
 }
 
 /// The chosen swap volume.

@@ -9,7 +9,7 @@ use everbyte_server::Session;
 use serde::Serialize;
 
 use super::trust::TrustArgs;
-use super::unexpected;
+use super::{unexpected, volumes};
 use crate::output;
 use crate::size::show_size;
 
@@ -101,12 +101,8 @@ fn detach(session: &mut Session, name: &str, force: bool) -> anyhow::Result<Deta
 
 /// Bytes of dirty pages of the cache, or 0 if the name has no cache: the detach reports this error.
 fn dirty_bytes(session: &mut Session, name: &str) -> anyhow::Result<u64> {
-    match session.ask(Request::VolumeList)? {
-        Response::Volumes(volumes) => {
-            let cache = volumes.into_iter().find(|volume| volume.name == name);
-            // A missing volume or another kind gives 0. The detachment then reports the real error.
-            Ok(cache.and_then(|volume| Some(volume.cache()?.dirty_bytes)).unwrap_or(0))
-        }
-        other => Err(unexpected(&other)),
-    }
+    let volumes = volumes(session.ask(Request::VolumeList)?)?;
+    let cache = volumes.into_iter().find(|volume| volume.name == name);
+    // A missing volume or another kind gives 0. The detachment then reports the real error.
+    Ok(cache.and_then(|volume| Some(volume.cache()?.dirty_bytes)).unwrap_or(0))
 }

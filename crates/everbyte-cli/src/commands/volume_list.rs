@@ -2,10 +2,10 @@
 
 use std::process::ExitCode;
 
-use everbyte_control::{Request, Response, VolumeStatus};
+use everbyte_control::{Request, VolumeStatus};
 
 use super::listing::Listing;
-use super::unexpected;
+use super::volumes;
 use crate::output::{self, Column};
 use crate::size::show_size;
 
@@ -31,10 +31,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let volumes = match args.listing.ask(Request::VolumeList)? {
-        Response::Volumes(volumes) => volumes,
-        other => return Err(unexpected(&other)),
-    };
+    let volumes = volumes(args.listing.ask(Request::VolumeList)?)?;
     args.listing.print("volumes", &volumes, show)
 }
 

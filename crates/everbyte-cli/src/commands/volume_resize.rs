@@ -9,7 +9,7 @@ use everbyte_control::{Request, Response, VolumeStatus};
 use everbyte_server::Session;
 
 use super::trust::TrustArgs;
-use super::unexpected;
+use super::{unexpected, volumes};
 use crate::output;
 use crate::size::{parse_size, show_size};
 
@@ -106,10 +106,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// Refuses to shrink a volume with data, except with --shrink.
 fn check_shrinking(args: &Args, session: &mut Session) -> anyhow::Result<()> {
     let Some(wanted) = args.size.filter(|_| !args.shrink) else { return Ok(()) };
-    let volumes = match session.ask(Request::VolumeList)? {
-        Response::Volumes(volumes) => volumes,
-        other => return Err(unexpected(&other)),
-    };
+    let volumes = volumes(session.ask(Request::VolumeList)?)?;
     let found =
         volumes.into_iter().find(|volume| volume.name == args.name && volume.kind == BLOCK_NAME);
     // The later lookup rejects a missing volume and a cache.
