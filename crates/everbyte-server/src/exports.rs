@@ -1,6 +1,5 @@
 //! An open pool as the exports of NBD servers; figures of the exports and of their clients.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -257,32 +256,4 @@ impl Exports for OpenPool {
         let durability = if is_durable { self.options.durability } else { Durability::Never };
         Ok(Export::new(name, device).with_durability(durability))
     }
-}
-
-/// Serves an open pool to NBD clients at `address`.
-///
-/// # Errors
-/// The address cannot be listened on.
-pub fn listen(
-    pool: &Arc<OpenPool>,
-    address: &everbyte_nbd::Address,
-    settings: everbyte_nbd::Settings,
-) -> Result<Arc<everbyte_nbd::Server>, everbyte_nbd::BindError> {
-    let exports = Arc::<OpenPool>::clone(pool);
-    let payloads = pool.payloads.clone();
-    Ok(Arc::new(everbyte_nbd::Server::bind_sharing(address, exports, settings, payloads)?))
-}
-
-/// As [`listen`], on a listening socket made by another program, such as a service manager.
-///
-/// # Errors
-/// The descriptor is not a listening Unix or TCP socket.
-pub fn listen_on(
-    pool: &Arc<OpenPool>,
-    socket: OwnedFd,
-    settings: everbyte_nbd::Settings,
-) -> Result<Arc<everbyte_nbd::Server>, everbyte_nbd::BindError> {
-    let exports = Arc::<OpenPool>::clone(pool);
-    let payloads = pool.payloads.clone();
-    Ok(Arc::new(everbyte_nbd::Server::adopt_sharing(socket, exports, settings, payloads)?))
 }

@@ -35,6 +35,5 @@ pub use config::{ConfigEntry, ConfigError, ConfigValue, parse_config};
 pub use everbyte_fuse::{
     DirMount, KernelCaching, Loss, MountOptions, Privileges, Remount, remount, source_of,
 };
-pub use exports::{listen, listen_on};
 pub use open_pool::{OpenPool, Options};
 pub use session::{Access, Busy, Session, SessionError, ask, builder, wait_for};

@@ -15,7 +15,7 @@ use everbyte_control::{
     Response,
 };
 use everbyte_device::record::{RecordSummary, Recorder};
-use everbyte_nbd::{Durability, PayloadMemory, Server};
+use everbyte_nbd::{Durability, Server};
 use parking_lot::{Mutex, RwLock};
 use rustix::process::geteuid;
 
@@ -49,8 +49,6 @@ pub struct OpenPool {
     pub(crate) control: Mutex<Option<ControlServer>>,
     /// Its servers and their addresses, if it is served: perhaps only on the control socket.
     servers: RwLock<Option<Vec<Weak<Server>>>>,
-    /// The memory for the writes of clients of all servers.
-    pub(crate) payloads: PayloadMemory,
     pub(crate) recorder: Mutex<Option<Recorder>>,
 }
 
@@ -68,7 +66,6 @@ impl OpenPool {
             close_status: CloseStatus::default(),
             control: Mutex::default(),
             servers: RwLock::default(),
-            payloads: PayloadMemory::default(),
             recorder: Mutex::default(),
         }
     }

@@ -15,9 +15,9 @@ use clap::ValueEnum;
 use everbyte::error::FileError;
 use everbyte_device::record::{RecordSummary, Recorder};
 use everbyte_media::{MediaOptions, Technology};
-use everbyte_nbd::{Address, Durability, Server, Settings, SocketFile};
+use everbyte_nbd::{Address, Durability, PayloadMemory, Server, Settings, SocketFile};
 use everbyte_server::recording::{self, RecordError};
-use everbyte_server::{OpenPool, Options, SessionError, builder, listen, listen_on, wait_for};
+use everbyte_server::{OpenPool, Options, SessionError, builder, wait_for};
 
 use super::server::{Stop, report_recovery, split_target, start_control};
 use super::trust::TrustArgs;
@@ -352,16 +352,21 @@ fn listen_all(
         socket_file: args.socket_file().map_err(anyhow::Error::new)?,
         ..Settings::default()
     };
+    // One memory for the writes of all servers bounds the memory of the process.
+    let payloads = PayloadMemory::default();
+    let exports = || Arc::<OpenPool>::clone(pool);
     let mut servers = Vec::new();
     for socket in passed {
-        servers.push(listen_on(pool, socket, settings)?);
+        let server = Server::adopt_sharing(socket, exports(), settings, payloads.clone())?;
+        servers.push(Arc::new(server));
     }
     for address in &args.nbd {
         // The service manager listens there: a second socket could not have this address.
         if servers.iter().any(|server| server.address() == address) {
             continue;
         }
-        servers.push(listen(pool, address, settings)?);
+        let server = Server::bind_sharing(address, exports(), settings, payloads.clone())?;
+        servers.push(Arc::new(server));
     }
     for address in servers.iter().map(|server| server.address()) {
         if let Address::Tcp(tcp) = address
