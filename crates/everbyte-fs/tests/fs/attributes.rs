@@ -1,7 +1,8 @@
 //! Attributes of inodes at the ends of their ranges: times, flags.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::cell::Cell;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use everbyte_crash::SimMedium;
 use everbyte_fs::{
@@ -184,28 +185,32 @@ fn permissions(permissions: u32) -> SetAttr {
     SetAttr { permissions: Some(permissions), ..SetAttr::default() }
 }
 
+/// The other thread waits for the lock when the first look at the file ends.
 #[test]
 fn dropped_privileges_keep_chmod_of_another_thread() {
     let fs = new();
     let file = create(&fs, fs.root(), "f");
-    let is_done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !is_done.load(Ordering::Relaxed) {
-                fs.drop_privileges(file, |_| SET_ID_BITS).unwrap();
-                fs.set_attr_without(file, &SetAttr::default(), |_| SET_ID_BITS).unwrap();
-            }
+    for rights in [0o700, 0o604, 0o644, 0o111] {
+        fs.set_attr(file, &permissions(SET_ID_BITS | 0o640)).unwrap();
+        let (looked, go) = mpsc::channel();
+        std::thread::scope(|scope| {
+            let fs = &fs;
+            scope.spawn(move || {
+                go.recv().unwrap();
+                fs.set_attr(file, &permissions(SET_ID_BITS | rights)).unwrap();
+            });
+            let is_first = Cell::new(true);
+            let lost = |_: &Attr| {
+                if is_first.replace(false) {
+                    looked.send(()).unwrap();
+                    std::thread::sleep(Duration::from_millis(30));
+                }
+                SET_ID_BITS
+            };
+            assert!(fs.drop_privileges(file, lost).unwrap());
         });
-        for rights in (0..0o1000).cycle().take(3000) {
-            fs.set_attr(file, &permissions(SET_ID_BITS | rights)).unwrap();
-            let found = fs.attr(file).unwrap().permissions & 0o777;
-            if found != rights {
-                is_done.store(true, Ordering::Relaxed);
-                panic!("{rights:o} became {found:o}");
-            }
-        }
-        is_done.store(true, Ordering::Relaxed);
-    });
+        assert_eq!(fs.attr(file).unwrap().permissions & 0o777, rights);
+    }
 }
 
 #[test]
