@@ -24,6 +24,10 @@ const BLOCK: usize = 4096;
 /// Bytes of a write of a part of a block, and of a line of it.
 const PART: usize = 512;
 const LINE: usize = 64;
+/// Bytes of a write of several blocks, the number of places of a thread for such writes, and their distance.
+const RUN: usize = 4 * BLOCK;
+const RUNS: u64 = 96;
+const RUN_STRIDE: u64 = 37;
 /// Blocks of each thread.
 const BLOCKS: u64 = 96;
 /// Distance from the first block of a thread to the first block of the next thread. The next
@@ -46,6 +50,9 @@ enum Kind {
     Part,
     RewriteDurably,
     PartDurably,
+    /// A rewrite of several blocks.
+    Run,
+    RunDurably,
     Read,
     /// A write of a part, compared with the bytes written since the last flush. It differs in all
     /// lines.
@@ -71,6 +78,8 @@ fn kind_of(name: &str) -> Option<Kind> {
         "part" => Kind::Part,
         "rewrite-fua" => Kind::RewriteDurably,
         "part-fua" => Kind::PartDurably,
+        "run" => Kind::Run,
+        "run-fua" => Kind::RunDurably,
         "read" => Kind::Read,
         "again" => Kind::Again,
         "same" => Kind::Same,
@@ -78,6 +87,11 @@ fn kind_of(name: &str) -> Option<Kind> {
         "write-hit" => Kind::WriteHit,
         _ => return None,
     })
+}
+
+/// Returns the place of a request of several blocks. Each place gets one request until all have one.
+fn run_at(first: u64, request: u64) -> u64 {
+    first * BLOCK as u64 + request * RUN_STRIDE % RUNS * RUN as u64
 }
 
 /// Makes `count` requests in the blocks from `first` on.
@@ -109,6 +123,8 @@ fn make_requests(
             }
             Kind::RewriteDurably => disk.write(offset, bytes, Fua::Yes)?,
             Kind::PartDurably => disk.write(offset + 1024, &bytes[..PART], Fua::Yes)?,
+            Kind::Run => disk.write(run_at(first, request), &[FILL; RUN], Fua::No)?,
+            Kind::RunDurably => disk.write(run_at(first, request), &[FILL; RUN], Fua::Yes)?,
             Kind::Read | Kind::Hit => disk.read(offset, bytes)?,
         }
     }
@@ -194,7 +210,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let kinds: Option<Vec<Kind>> = kinds.split(',').map(kind_of).collect();
     let kinds = kinds.ok_or(
-        "KIND is rewrite, part, rewrite-fua, part-fua, read, again, same, hit or write-hit",
+        "KIND is rewrite, part, rewrite-fua, part-fua, run, run-fua, read, again, same, hit or write-hit",
     )?;
     let (count, threads): (u64, u64) = (count.parse()?, threads.parse()?);
 
@@ -204,6 +220,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         fill(disk, threads, 1)?;
         disk.flush()?;
     }
+    // Requests of several blocks need more of them.
+    for run in (0..threads * RUNS).map(|run| run_at(run / RUNS * APART, run % RUNS)) {
+        disks.disk.write(run, &[1; RUN], Fua::No)?;
+    }
+    disks.disk.flush()?;
     println!("mark {:#x}", std::ptr::from_ref(&MARK).addr());
 
     std::thread::scope(|scope| {
