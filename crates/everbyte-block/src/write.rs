@@ -70,13 +70,21 @@ impl<M: Medium> BlockVolume<M> {
     /// Tries the fast path, then the FUA fast path. Returns `Ineligible` if neither applies.
     fn try_fast_path(&self, request: &WriteRequest<'_>) -> Result<FastPath, DeviceError> {
         let range = range_of(request);
-        if request.fua == Fua::Yes && self.has_durable_path(request) {
-            return Ok(match self.write_durably(request)? {
+        if request.fua == Fua::Yes {
+            let offset = DeviceOffset(request.offset);
+            let written = match range.count {
+                1 => self.write_durably(request)?,
+                _ if self.extent().is_for_direct_path(offset, request.data.len()) => {
+                    self.write_blocks_durably(request)?
+                }
+                _ => FuaOutcome::NotAllowed,
+            };
+            return Ok(match written {
                 FuaOutcome::Durable => FastPath::Done,
                 FuaOutcome::NotAllowed => FastPath::Ineligible,
             });
         }
-        if range.count != 1 || request.fua == Fua::Yes {
+        if range.count != 1 {
             return Ok(FastPath::Ineligible);
         }
         if !self.extent().has_fast_path() {
@@ -129,13 +137,12 @@ impl<M: Medium> BlockVolume<M> {
         }
         // Those of several blocks one by one, each with two fences.
         batch.retain(|PendingWrite { request, outcome }| {
-            if request.fua == Fua::No
-                || range_of(request).count == 1
-                || !self.has_durable_path(request)
-            {
+            let offset = DeviceOffset(request.offset);
+            let is_direct = self.extent().is_for_direct_path(offset, request.data.len());
+            if request.fua == Fua::No || !is_direct {
                 return true;
             }
-            let written = self.write_durably(request);
+            let written = self.write_blocks_durably(request);
             let is_left = matches!(written, Ok(FuaOutcome::NotAllowed));
             **outcome = written.map(drop);
             is_left
@@ -186,27 +193,26 @@ impl<M: Medium> BlockVolume<M> {
         others
     }
 
-    /// Returns true if the request has the shape for a durable write without a checkpoint: in one block, or
-    /// of several whole blocks.
-    fn has_durable_path(&self, request: &WriteRequest<'_>) -> bool {
-        let offset = DeviceOffset(request.offset);
-        range_of(request).count == 1 || self.extent().is_for_direct_path(offset, request.data.len())
+    /// Tries the FUA fast path for a request of one block.
+    fn write_durably(&self, request: &WriteRequest<'_>) -> Result<FuaOutcome, DeviceError> {
+        self.extent().prefetch_entry(range_of(request).first);
+        let _op = self.volume().begin_op();
+        let _block = self.extent().locks().write_one(range_of(request).first);
+        // Under the lock: a resize or a deletion takes all block locks.
+        self.check_write(named(request))?;
+        let written = self.extent().write_durably(DeviceOffset(request.offset), request.data);
+        written.map_err(|error| named(request).failed(self.volume(), error))
     }
 
-    /// Tries to write a request durably without a checkpoint.
-    fn write_durably(&self, request: &WriteRequest<'_>) -> Result<FuaOutcome, DeviceError> {
-        let (range, offset) = (range_of(request), DeviceOffset(request.offset));
-        self.extent().prefetch_entries(range);
+    /// Tries the durable direct path for a request of several whole blocks.
+    fn write_blocks_durably(&self, request: &WriteRequest<'_>) -> Result<FuaOutcome, DeviceError> {
+        self.extent().prefetch_entries(range_of(request));
         let _op = self.volume().begin_op();
-        let _blocks = self.extent().locks().write_range(range);
-        // Under the locks: a resize or a deletion takes all block locks.
+        let _blocks = self.extent().locks().write_range(range_of(request));
+        // Under the locks, as for one block.
         self.check_write(named(request))?;
-        let written = match range.count {
-            1 => self.extent().write_durably(offset, request.data),
-            _ => {
-                self.extent().write_blocks_durably(offset, request.data).map_err(ExtentError::from)
-            }
-        };
+        let offset = DeviceOffset(request.offset);
+        let written = self.extent().write_blocks_durably(offset, request.data);
         written.map_err(|error| named(request).failed(self.volume(), error))
     }
 
