@@ -1,4 +1,4 @@
-//! A device that keeps a guard: the lease of a client, or a lock of the process's memory.
+//! A device with a guard: the lease of a client, or a lock of the process's memory.
 //!
 //! Invariant: the guard lives until the last request to the device is done.
 

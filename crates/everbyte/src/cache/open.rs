@@ -651,6 +651,23 @@ mod tests {
     }
 
     #[test]
+    fn closes_begun_together_wait_once() {
+        let (cache, stall_time_max) = (empty(), Duration::from_millis(1));
+        let (_request, begun) = (cache.watch.begin(), Instant::now());
+        std::thread::sleep(2 * stall_time_max);
+        // The common beginning is as long ago as any close may wait: each looks at its lock once.
+        let tries = std::cell::Cell::new(0);
+        let try_lock = |_| -> Option<()> {
+            tries.set(tries.get() + 1);
+            None
+        };
+        for closes in 1..=3 {
+            assert!(cache.patiently(begun, stall_time_max, try_lock).is_err());
+            assert_eq!(tries.get(), closes);
+        }
+    }
+
+    #[test]
     fn opening_without_result_is_repeatable() {
         let cache = empty();
         *cache.state.lock() = State::Opening;
