@@ -32,7 +32,7 @@ use everbyte_swap::BlockedSignals;
 use libmimalloc_sys as mi;
 
 use heap::Heap;
-use settings::Settings;
+use settings::{Settings, Stage};
 use stderr::print;
 
 /// Exit status of a program that failed to start.
@@ -115,6 +115,10 @@ extern "C" fn start() {
             }
         };
         let statistics = settings.statistics;
+        let stage = Stage::read();
+        if stage == Stage::First {
+            Stage::Later.pass_on();
+        }
         match Heap::new(settings) {
             Ok(heap) => {
                 configure_allocator();
@@ -124,10 +128,21 @@ extern "C" fn start() {
                 }
                 HEAP.store(std::ptr::from_ref(heap).cast_mut(), Ordering::Release);
             }
-            Err(reason) => {
+            Err(reason) if stage == Stage::First => {
                 print(&format!("cannot set up the heap of this program: {reason}"));
                 // SAFETY: ends the process before the program has started.
                 unsafe { libc::_exit(FAILED_STATUS) };
+            }
+            // A service may start this program as another user or in a sandbox: the program works
+            // without paging, so the service must not fail.
+            Err(reason) => {
+                if stage == Stage::Later {
+                    print(&format!(
+                        "process {} runs on ordinary memory: {reason}",
+                        std::process::id()
+                    ));
+                }
+                Stage::Ordinary.pass_on();
             }
         }
     });

@@ -43,7 +43,8 @@ variables above --dram. brk and sbrk then give no memory.
 
 Children are started the same way; each has --dram bytes of its own, and all share the volume. A child
 of fork has its parent's whole heap, in DRAM, and does not page until it executes a program; a fork for
-which there is not enough DRAM fails. Statically linked programs and such that run as another user or
+which there is not enough DRAM fails. A child without the right to page, such as a child of another user or
+in a sandbox, runs on ordinary memory, and one line reports it. Statically linked programs and such that run as another user or
 have file capabilities cannot be preloaded, and are refused; as children they run without paging.
 
 If a server has the pool ('everbyte serve', or another 'everbyte run'), it lends, and the program takes
@@ -105,6 +106,8 @@ fn configure(command: &mut Command, args: &Args) {
         (false, false) => None,
     };
     for (name, value) in [
+        // The library changes the digit in the program that this command starts.
+        ("EVERBYTE_RUN_STAGE", Some("0")),
         ("EVERBYTE_RUN_STATS", stats),
         ("EVERBYTE_RUN_BSS", args.bss.then_some("1")),
         ("EVERBYTE_RUN_TRUST_POOL", args.trust.trust_pool.then_some("1")),
