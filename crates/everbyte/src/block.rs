@@ -1,6 +1,5 @@
 //! Block volumes: disks in the pool. See [`BlockVolume`].
 
-use std::fmt;
 use std::sync::Arc;
 
 use everbyte_device::{AtomicWriteError, AtomicWrites, BlockDevice, Passthrough, WriteRequest};
@@ -119,12 +118,6 @@ impl BlockVolume {
     pub fn resize(&self, size_bytes: u64) -> Result<(), Error> {
         self.0.shared.check_writable()?;
         self.0.device.resize(size_bytes).map_err(Error::volume(self.name()))
-    }
-}
-
-impl fmt::Debug for BlockVolume {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BlockVolume").field("name", &self.name()).finish_non_exhaustive()
     }
 }
 

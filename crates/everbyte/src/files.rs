@@ -522,9 +522,3 @@ fn zeroes(bytes: u64) -> Result<Vec<u8>, FsError> {
 pub(crate) fn open_engine(engine: &Arc<Engine>, name: &str) -> Result<EngineFs, Error> {
     EngineFs::open(engine, name).map_err(Error::volume(name))
 }
-
-impl fmt::Debug for FileSystem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FileSystem").field("name", &self.name()).finish_non_exhaustive()
-    }
-}

@@ -1,6 +1,5 @@
 //! Swap volumes: volatile memory in the pool, lent to programs in runs of 2 MiB. See [`SwapVolume`].
 
-use std::fmt;
 use std::sync::Arc;
 
 use everbyte_swap_volume::{Lender, SwapVolume as EngineSwap};
@@ -119,11 +118,5 @@ impl SwapVolume {
     /// Lends again, because the deletion was refused.
     pub(crate) fn resume_lending(&self) {
         self.0.lender.reopen();
-    }
-}
-
-impl fmt::Debug for SwapVolume {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SwapVolume").field("name", &self.name()).finish_non_exhaustive()
     }
 }

@@ -280,3 +280,16 @@ impl std::fmt::Display for VolumeState {
         }
     }
 }
+
+macro_rules! debug_by_name {
+    ($($handle:ident)*) => {
+        $(impl std::fmt::Debug for $handle {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                // The volume below is too large to be read.
+                f.debug_struct(stringify!($handle)).field("name", &self.name()).finish_non_exhaustive()
+            }
+        })*
+    };
+}
+
+debug_by_name! { BlockVolume CacheVolume FileSystem SwapVolume }

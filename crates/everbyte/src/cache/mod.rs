@@ -6,7 +6,6 @@ mod open;
 mod state;
 mod status;
 
-use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -329,12 +328,6 @@ impl Drop for Inner {
             let volume = self.cache.name();
             tracing::error!(volume, %error, "unflushed writes may be lost");
         }
-    }
-}
-
-impl fmt::Debug for CacheVolume {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CacheVolume").field("name", &self.name()).finish_non_exhaustive()
     }
 }
 
