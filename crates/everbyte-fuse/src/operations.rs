@@ -5,7 +5,6 @@
 //! before a change of a file: see `privileges`.
 
 mod access_times;
-mod direct_writes;
 mod flags;
 mod listing;
 mod privileges;
@@ -43,7 +42,6 @@ use crate::directory::{KernelCaching, MountOptions};
 use crate::enospc_retry::EnospcRetry;
 use crate::invalidation::CacheInvalidation;
 use crate::lookup_count::KnownFiles;
-use crate::open_handles::OpenHandles;
 use crate::replies::{reply_bytes, reply_empty, reply_lseek};
 use crate::seek::{hole, seek_written};
 use crate::writeback_errors::LostStores;
@@ -77,15 +75,12 @@ pub(crate) struct Operations<M: Medium> {
     lost: LostStores,
     space: Arc<EnospcRetry>,
     last_removal: LastRemoval,
-    handles: OpenHandles,
     /// Lifetime of names and attributes in the kernel's caches.
     lifetime: Duration,
     /// Flags of opened files.
     open_flags: FopenFlags,
     /// Flags of files opened only for reading.
     read_flags: FopenFlags,
-    /// New files opened only for writing are written past the kernel's pages.
-    writes_directly: bool,
     /// True if the kernel must open directories: some kernels insist, and if each listing is an
     /// access, the kernel must keep none.
     opens_directories: bool,
@@ -121,11 +116,9 @@ impl<M: Medium> Operations<M> {
             lost,
             space: Arc::new(EnospcRetry::new(options.threads)),
             last_removal: LastRemoval::default(),
-            handles: OpenHandles::default(),
             lifetime,
             open_flags,
             read_flags: open_flags,
-            writes_directly: false,
             opens_directories: true,
         }
     }
@@ -221,9 +214,6 @@ impl<M: Medium> Filesystem for Operations<M> {
         } else if config.capabilities().contains(InitFlags::FUSE_CACHE_SYMLINKS) {
             let _ = config.add_capabilities(InitFlags::FUSE_CACHE_SYMLINKS);
         }
-        // Kernels with this flag write dirty pages before a direct write. Older kernels write them
-        // after it, over its bytes.
-        self.writes_directly = config.capabilities().contains(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP);
         let needs_none = config.capabilities().contains(InitFlags::FUSE_NO_OPENDIR_SUPPORT);
         self.opens_directories = !needs_none || is_strict;
         let _ = config.set_max_write(WRITE_BYTES_MAX);
@@ -388,9 +378,8 @@ impl<M: Medium> Filesystem for Operations<M> {
     fn open(&self, _request: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         // Never ENOSYS, which would save this request: the kernel does not know which files are
         // immutable.
-        let inode = self.inode(number);
-        match self.check_open(inode, flags) {
-            Ok(granted) => reply.opened(self.handles.open(inode, flags.0), granted),
+        match self.check_open(self.inode(number), flags) {
+            Ok(flags) => reply.opened(FileHandle(0), flags),
             Err(error) => reply.error(errno(&error)),
         }
     }
@@ -428,7 +417,7 @@ impl<M: Medium> Filesystem for Operations<M> {
         &self,
         request: &Request,
         number: INodeNo,
-        handle: FileHandle,
+        _handle: FileHandle,
         offset: u64,
         data: &[u8],
         write_flags: WriteFlags,
@@ -448,7 +437,7 @@ impl<M: Medium> Filesystem for Operations<M> {
             self.with_space(|| write_as(&self.fs, inode, (offset, data), flags))
         };
         match written {
-            Ok(written) => self.reply_written(inode, handle, (offset, written), reply),
+            Ok(written) => reply.written(u32::try_from(written).unwrap_or(u32::MAX)),
             Err(error) => {
                 if is_cached {
                     self.lost.note(inode, &error);
@@ -474,14 +463,13 @@ impl<M: Medium> Filesystem for Operations<M> {
     fn release(
         &self,
         _request: &Request,
-        number: INodeNo,
-        handle: FileHandle,
+        _number: INodeNo,
+        _handle: FileHandle,
         _flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        self.handles.close(self.inode(number), handle);
         reply.ok();
     }
 
@@ -670,8 +658,8 @@ impl<M: Medium> Filesystem for Operations<M> {
             Ok(attr) => {
                 let (kernel, generation) =
                     (attributes(self.root, &attr), Generation(attr.generation));
-                let (handle, flags) = self.new_handle(attr.inode, flags);
-                reply.created(&self.lifetime, &kernel, generation, handle, flags);
+                let flags = self.open_flags;
+                reply.created(&self.lifetime, &kernel, generation, FileHandle(0), flags);
             }
             // The kernel assumed that the file is absent. Now it looks the name up, and opens the
             // existing file.
@@ -781,8 +769,8 @@ impl<M: Medium> Filesystem for Operations<M> {
         let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
         let inode = self.inode(number);
         let found = self.fs.seek(inode, offset, what);
-        let has_more = self.may_have_dirty_pages(inode);
-        let hole = has_more.then(|| hole(&self.fs, inode, (offset, what), &found)).flatten();
+        let has_caches = !self.open_flags.contains(FopenFlags::FOPEN_DIRECT_IO);
+        let hole = has_caches.then(|| hole(&self.fs, inode, (offset, what), &found)).flatten();
         let Some(hole) = hole else { return reply_lseek(found, reply) };
         let fs = Arc::clone(&self.fs);
         self.caches.answer_apart(move |caches| {

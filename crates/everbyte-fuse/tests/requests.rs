@@ -5,12 +5,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
-use std::fs::{self, File, Permissions};
-use std::io::Write;
-use std::os::unix::fs::{FileExt, PermissionsExt, fchown};
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use everbyte_fs::{AccessTimes, FileSystem, FsOptions, kinds};
 use everbyte_fuse::{KernelCaching, Mount, MountOptions, Privileges};
@@ -102,51 +101,6 @@ fn list(dir: &Path) -> usize {
     fs::read_dir(dir).unwrap().count()
 }
 
-/// Returns true if the kernel has `FUSE_DIRECT_IO_ALLOW_MMAP`.
-fn can_write_directly() -> bool {
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-    let mut numbers = release.split('.').map(|number| number.parse::<u32>().unwrap_or(0));
-    (numbers.next(), numbers.next()) >= (Some(6), Some(6))
-}
-
-/// Makes a file with the system calls of `tar x`, as root with those for the owner and the mode.
-fn extract(path: &Path, parts: &[usize], is_root: bool) {
-    let mut file = File::options().write(true).create_new(true).open(path).unwrap();
-    for part in parts {
-        file.write_all(&vec![1; *part]).unwrap();
-    }
-    file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
-    if is_root {
-        fchown(&file, Some(7), Some(7)).unwrap();
-        file.set_permissions(Permissions::from_mode(0o640)).unwrap();
-    }
-}
-
-/// Parts as `tar` writes them, and whole files.
-fn extracted_files_cost_the_necessary_requests(dir: &Path) {
-    const FILES: usize = 20;
-    let each = |call: &dyn Fn(&Path)| {
-        (0..FILES).for_each(|number| call(&dir.join(number.to_string())));
-    };
-    for parts in [&[300][..], &[4096], &[9728, 10_240, 700]] {
-        for is_root in [false, true] {
-            if is_root && !everbyte_testkit::is_root("change owners") {
-                continue;
-            }
-            // Attributes of the directory, LOOKUP, CREATE, SETATTR of the time, RELEASE.
-            let mut most = 5 + parts.len();
-            // SETATTR of owner and mode. The kernel looks for capabilities before the former.
-            most += if is_root { 3 } else { 0 };
-            // The same look before the first write, and each part begins and ends in a page.
-            most += if can_write_directly() { 0 } else { 1 + 2 * parts.len() };
-            let what = format!("{parts:?}, {is_root}");
-            at_most(FILES * most, &what, || each(&|path| extract(path, parts, is_root)));
-            // Attributes of the directory, which changes with each, and UNLINK.
-            at_most(2 * FILES, "unlink", || each(&|path| fs::remove_file(path).unwrap()));
-        }
-    }
-}
-
 #[test]
 fn system_calls_cost_the_necessary_requests() {
     log::set_logger(&REQUESTS).unwrap();
@@ -157,9 +111,8 @@ fn system_calls_cost_the_necessary_requests() {
     requests(|| fs::write(&path, b"").unwrap());
 
     let made = dir.path().join("made");
-    // LOOKUP, CREATE, WRITE, RELEASE, and attributes of the directory, changed by the file before.
-    let most = if can_write_directly() { 5 } else { 6 };
-    at_most(most, "create, write and close", || fs::write(&made, b"some text").unwrap());
+    // In addition to these five the attributes of the directory, changed by the file before.
+    at_most(6, "create, write and close", || fs::write(&made, b"some text").unwrap());
     let file = File::options().read(true).write(true).open(&path).unwrap();
     // Before the first write the kernel looks for security.capability.
     at_most(2, "write", || file.write_all_at(&[1; 4096], 0).unwrap());
@@ -190,8 +143,5 @@ fn system_calls_cost_the_necessary_requests() {
     at_most(1, "a listing that the kernel has", || assert_eq!(list(&many), 1000));
     fs::remove_file(many.join("7")).unwrap();
     assert_eq!(list(&many), 999);
-    let extracted = dir.path().join("extracted");
-    fs::create_dir(&extracted).unwrap();
-    extracted_files_cost_the_necessary_requests(&extracted);
     mount.unmount().unwrap();
 }

@@ -4,7 +4,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
-mod direct_writes;
 mod flags;
 mod handles;
 mod like_ext4;
