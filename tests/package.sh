@@ -26,6 +26,7 @@ clean_up() {
 trap clean_up EXIT
 trap 'exit 143' HUP INT TERM
 
+umask 077 # the rights in a package must not depend on it
 mapfile -t PACKAGES < <(cargo xtask deb "$@" | grep '\.deb$' | grep -v '^dpkg-deb')
 [[ ${#PACKAGES[@]} -eq 2 ]] || fail "${#PACKAGES[@]} packages were built"
 PROGRAM=${PACKAGES[0]} LIBRARY=${PACKAGES[1]}
@@ -35,6 +36,9 @@ PROGRAM=${PACKAGES[0]} LIBRARY=${PACKAGES[1]}
 dpkg-deb --info "$PROGRAM" >/dev/null || fail "dpkg-deb does not read $PROGRAM"
 lintian --allow-root --fail-on error "${PACKAGES[@]}" >&2 || fail "lintian reports errors"
 ok "lintian reports no error"
+
+umask 022
+dpkg-deb --contents "$PROGRAM" | grep -q '^drwxr-xr-x.* ./var/lib/everbyte/$' || fail "/var/lib/everbyte has other rights"
 
 UNITS=$SCRATCH/units
 dpkg-deb -x "$PROGRAM" "$UNITS"
@@ -86,11 +90,11 @@ install_into() {
         everbyte run --dram 8M --pool /srv/p/more -- /bin/true' || fail "$suite: an installed part does not work"
     # A changed configuration stays in an upgrade, and data stay in a purge.
     in_root "$suite" sh -ec '
-        echo "# mine" >>/etc/everbyte/pool.toml; mkdir -p /var/lib/everbyte; echo data >/var/lib/everbyte/pool
+        echo "# mine" >>/etc/everbyte/pool.toml; mkdir -p /var/lib/everbyte /run/everbyte; echo data >/var/lib/everbyte/pool; echo data >/run/everbyte/file
         dpkg -i /srv/everbyte_*.deb; grep -q mine /etc/everbyte/pool.toml
         ! dpkg --verify everbyte | grep -v "c /etc/everbyte/pool.toml"
         apt-get purge -y -q everbyte; test ! -e /etc/everbyte; test ! -e /usr/bin/everbyte
-        grep -q data /var/lib/everbyte/pool' >"$SCRATCH/log" 2>&1 || fail "$suite: $(tail -n 20 "$SCRATCH/log")"
+        grep -q data /var/lib/everbyte/pool; grep -q data /run/everbyte/file' >"$SCRATCH/log" 2>&1 || fail "$suite: $(tail -n 20 "$SCRATCH/log")"
     ok "$suite: upgrade and purge keep what belongs to users"
 }
 

@@ -112,6 +112,8 @@ pub(super) fn dist(root: &Path, args: &PackageArgs) -> Result<()> {
 
 impl<'a> Build<'a> {
     fn new(root: &'a Path, args: &PackageArgs) -> Result<Self> {
+        // Folders and files of a package have these rights, for any rights of its builder's files.
+        rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
         let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
         let time = |form: &str| {
             let form = format!("--format={form}");

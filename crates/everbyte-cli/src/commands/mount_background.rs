@@ -46,6 +46,8 @@ pub(super) fn start(arguments: Vec<OsString>, is_quiet: bool) -> anyhow::Result<
     // It has said on standard error why.
     let status = child.wait().context("cannot wait for the mount")?;
     let code = status.code().and_then(|code| u8::try_from(code).ok());
+    // A signal may have ended it without an error before the mount.
+    let code = code.filter(|&code| code != 0);
     Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
 }
 

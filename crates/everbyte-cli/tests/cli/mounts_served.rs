@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::mount::{check_source, source_of};
 use super::{Outcome, Place, Running, everbyte};
@@ -253,4 +253,25 @@ fn served_mount_waits_for_each_server() {
     let waiting = mount();
     std::thread::sleep(Duration::from_millis(300));
     waiting.stop();
+}
+
+#[test]
+fn mount_ended_before_ready_is_a_failure() {
+    let two = Two::new();
+    let line = two.place.arguments("mount POOL/one FOLDER/mnt-one --served --background");
+    let mut parent = Running::begin(everbyte().args(line));
+    let children = format!("/proc/{0}/task/{0}/children", parent.child.id());
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let child = loop {
+        let found = fs::read_to_string(&children).unwrap();
+        if let Ok(child) = found.trim().parse() {
+            break Pid::from_raw(child).unwrap();
+        }
+        assert!(Instant::now() < deadline, "no process in the background");
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    // The process catches the signal a moment after its start. Before that the signal ends it.
+    std::thread::sleep(Duration::from_millis(300));
+    kill_process(child, Signal::TERM).unwrap();
+    assert_eq!(parent.child.wait().unwrap().code(), Some(1));
 }
