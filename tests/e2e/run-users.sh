@@ -37,7 +37,7 @@ work="x = [bytes([n]) * (1 << 20) for n in range(50)]; import os; print(os.getui
 told=$(paged runuser -u nobody -- "$PYTHON" -c "$work") || fail "runuser fails"
 [[ $told == "$nobody 49" ]] || fail "a child of another user says '$told'"
 [[ $can_page -ne 0 || $(ordinary_lines) -eq 1 ]] || fail "ordinary memory is reported $(ordinary_lines) times"
-told=$(paged start-stop-daemon --start --chuid nobody --exec "$(readlink -f "$PYTHON")" -- -c "$work") ||
+told=$(paged start-stop-daemon --start --chuid nobody --pidfile "$SCRATCH/daemon.pid" --startas "$(readlink -f "$PYTHON")" -- -c "$work") ||
     fail "start-stop-daemon fails"
 [[ $told == "$nobody 49" ]] || fail "a daemon of another user says '$told'"
 told=$(paged runuser -u nobody -- sh -c 'for n in 1 2 3; do "$0" -c "$1"; done' "$PYTHON" "$work" | sort -u) ||

@@ -43,8 +43,12 @@ struct Build<'a> {
 pub(super) fn debs(root: &Path, args: &PackageArgs) -> Result<()> {
     let build = Build::new(root, args)?;
     build.cargo(&["build", "-p", "everbyte-cli", "-p", "everbyte-preload"], &[])?;
-    build.cargo(&["rustc", "-p", "everbyte-swap-c", "--lib"], &["--", "-C", SONAME])?;
     let folder = build.target.join("debian");
+    // In a folder of its own: cargo would take the library with a soname for the one without.
+    let region = folder.join("region");
+    let path = region.to_str().context("the path of the target folder is not UTF-8")?;
+    let words = ["rustc", "-p", "everbyte-swap-c", "--lib", "--target-dir", path];
+    build.cargo(&words, &["--", "-C", SONAME])?;
     let programs = build.target.join(build.profile());
     let made = folder.join("made");
     build.make_pages(&programs.join("everbyte"), &made)?;
@@ -57,6 +61,7 @@ pub(super) fn debs(root: &Path, args: &PackageArgs) -> Result<()> {
         fs::create_dir(stage.join("DEBIAN"))?;
         let source = |source: &str| match source.split_once('/') {
             Some(("build", rest)) => programs.join(rest),
+            Some(("region", rest)) => region.join(build.profile()).join(rest),
             Some(("made", rest)) => made.join(rest),
             _ => root.join(source),
         };
