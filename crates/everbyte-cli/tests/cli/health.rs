@@ -235,3 +235,21 @@ fn damaged_directory_entries_are_removed() {
     assert!(removed.contains("f:/tree"), "{removed}");
     assert_eq!(place.run("fs ls POOL/f").good(), "d\n");
 }
+
+#[test]
+fn copy_continues_past_a_damaged_entry() {
+    let place = with_volumes();
+    let folder = tempfile::tempdir().unwrap();
+    let [tree, back] = ["tree", "back"].map(|name| folder.path().join(name));
+    std::fs::create_dir(&tree).unwrap();
+    for number in 0..8 {
+        std::fs::write(tree.join(format!("entry{number}")), vec![1; 5000]).unwrap();
+    }
+    place.run(&format!("fs put -r {} POOL/f:/tree", tree.display())).good();
+    let bytes = place.bytes();
+    let name = bytes.windows(6).position(|window| window == b"entry3").unwrap();
+    flip(&place, &[name]);
+    place.run(&format!("fs get -r POOL/f:/tree {}", back.display())).failed(1, &["tree"]);
+    assert_eq!(std::fs::read_dir(&back).unwrap().count(), 7);
+    assert_eq!(std::fs::read(back.join("entry7")).unwrap(), vec![1; 5000]);
+}
