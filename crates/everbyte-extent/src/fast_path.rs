@@ -231,7 +231,7 @@ fn commit_remap<M: Medium>(
 /// Frees `to`. The fence comes first: another thread can allocate the block, and cannot fence the
 /// stream of this one.
 fn abandon<M: Medium>(writer: &mut Writer<'_, M>, to: BlockNo) -> Result<bool, WriteError> {
-    writer.commit()?;
+    writer.commit_abandoned()?;
     writer.cancel_alloc(to);
     Ok(false)
 }

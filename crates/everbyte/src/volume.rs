@@ -285,7 +285,7 @@ macro_rules! debug_by_name {
     ($($handle:ident)*) => {
         $(impl std::fmt::Debug for $handle {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                // The volume below is too large to be read.
+                // The fields below have the tables of the whole volume.
                 f.debug_struct(stringify!($handle)).field("name", &self.name()).finish_non_exhaustive()
             }
         })*

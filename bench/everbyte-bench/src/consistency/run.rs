@@ -304,7 +304,7 @@ fn read_until(target: &dyn Target, requests: &[Request], is_over: &AtomicBool) -
     Ok(())
 }
 
-/// The result of a thread; its panic goes on here.
+/// Returns the result of a thread. A panic of the thread continues in the caller.
 fn joined<T>(thread: thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

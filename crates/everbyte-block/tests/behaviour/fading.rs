@@ -25,13 +25,16 @@ use crate::pattern;
 const POOL_BLOCKS: u64 = 128;
 const HEADER: u64 = 2 * 4096;
 
-/// A simulated medium with one line that fails right after it was probed, or right before it is sent.
+/// A simulated medium with one line that fails right after it was probed, right before it is sent, or right after a record
+/// was appended.
 struct Fading {
     inner: SimMedium,
     /// The line's address; 0 for none.
     line: AtomicU64,
     /// The same for the line that fails before it is sent.
     sent_line: AtomicU64,
+    /// The same for the line that fails after a record.
+    record_line: AtomicU64,
     /// Called after each store of a whole block in place.
     on_whole_store: Mutex<Option<Box<dyn Fn() + Send>>>,
 }
@@ -73,6 +76,12 @@ impl Medium for Fading {
     }
     fn stream(&self, at: PoolOffset, bytes: &[u8]) {
         self.inner.stream(at, bytes);
+        let line = self.record_line.load(Ordering::Relaxed);
+        // Fills have whole blocks.
+        if line != 0 && !bytes.len().is_multiple_of(4096) {
+            self.inner.inject_poison(PoolOffset(line), 1);
+            self.inner.probe(PoolOffset(line), 1);
+        }
     }
     fn flush(&self, at: PoolOffset, len: u64) {
         self.inner.flush(at, len);
@@ -118,15 +127,20 @@ fn open<M: Medium>(medium: &Arc<M>) -> Arc<Pool<M>> {
 
 /// A pool with the volume `v` of 8 blocks, all flushed, with a log of one lane.
 fn medium() -> Arc<Fading> {
+    medium_with(Delta::On)
+}
+
+fn medium_with(delta: Delta) -> Arc<Fading> {
     let medium = Arc::new(Fading {
         inner: SimMedium::new(POOL_BLOCKS * 4096),
         line: AtomicU64::new(0),
         sent_line: AtomicU64::new(0),
+        record_line: AtomicU64::new(0),
         on_whole_store: Mutex::new(None),
     });
     Pool::format(&*medium, 4, [1; 16]).unwrap();
     let options = BlockOptions {
-        delta: Delta::On,
+        delta,
         checksum: Checksum::None,
         threshold_percent: 50,
         log_bytes: Some(2 * 16384),
@@ -219,6 +233,21 @@ fn logged_clean_poisoned_line_passes_checkpoint() {
     medium.probe(logged, 1);
     volume.flush().unwrap();
     volume.write(LATER.start as u64, &[9; 64], Fua::No).unwrap();
+    volume.flush().unwrap();
+    medium.check().unwrap();
+}
+
+#[test]
+fn leaf_lost_by_direct_write_passes_checkpoint() {
+    let medium = medium_with(Delta::Off);
+    let pool = open(&medium);
+    let volume = BlockVolume::open(&pool, "v").unwrap();
+    // The direct path takes known entries only.
+    volume.read(0, &mut vec![0; 8 * 4096]).unwrap();
+    let leaf = Entry::decode(medium.load_word(PoolOffset(HEADER + 192))).unwrap().unwrap().block;
+    medium.record_line.store(leaf.offset().0, Ordering::Relaxed);
+    let error = volume.write(0, &pattern(5, 2 * 4096), Fua::No);
+    assert!(matches!(error, Err(DeviceError::Media { .. })), "{error:?}");
     volume.flush().unwrap();
     medium.check().unwrap();
 }

@@ -212,19 +212,23 @@ fn files_are_made_moved_and_removed() {
     place.run("pool check POOL").good();
 }
 
-#[test]
-fn damaged_directory_entries_are_removed() {
+/// A pool with the directory `/tree` of eight files, and the place of a byte of the entry `entry3`.
+fn with_tree() -> (Place, usize) {
     let place = with_volumes();
-    let folder = tempfile::tempdir().unwrap();
-    let tree = folder.path().join("tree");
+    let tree = place.folder.path().join("tree");
     std::fs::create_dir(&tree).unwrap();
     for number in 0..8 {
         std::fs::write(tree.join(format!("entry{number}")), vec![1; 5000]).unwrap();
     }
-    place.run(&format!("fs put -r {} POOL/f:/tree", tree.display())).good();
-    let bytes = place.bytes();
-    let name = bytes.windows(6).position(|window| window == b"entry3").unwrap();
-    let sound = bytes.clone();
+    place.run("fs put -r FOLDER/tree POOL/f:/tree").good();
+    let name = place.bytes().windows(6).position(|window| window == b"entry3").unwrap();
+    (place, name)
+}
+
+#[test]
+fn damaged_directory_entries_are_removed() {
+    let (place, name) = with_tree();
+    let sound = place.bytes();
     flip(&place, &[name]);
     let removed = place.run("fs rm POOL/f:/tree/entry3 --json").json();
     assert_eq!(removed["leaked"][0]["entries"], 1, "{removed}");
@@ -238,18 +242,10 @@ fn damaged_directory_entries_are_removed() {
 
 #[test]
 fn copy_continues_past_a_damaged_entry() {
-    let place = with_volumes();
-    let folder = tempfile::tempdir().unwrap();
-    let [tree, back] = ["tree", "back"].map(|name| folder.path().join(name));
-    std::fs::create_dir(&tree).unwrap();
-    for number in 0..8 {
-        std::fs::write(tree.join(format!("entry{number}")), vec![1; 5000]).unwrap();
-    }
-    place.run(&format!("fs put -r {} POOL/f:/tree", tree.display())).good();
-    let bytes = place.bytes();
-    let name = bytes.windows(6).position(|window| window == b"entry3").unwrap();
+    let (place, name) = with_tree();
     flip(&place, &[name]);
-    place.run(&format!("fs get -r POOL/f:/tree {}", back.display())).failed(1, &["tree"]);
+    place.run("fs get -r POOL/f:/tree FOLDER/back").failed(1, &["tree"]);
+    let back = place.folder.path().join("back");
     assert_eq!(std::fs::read_dir(&back).unwrap().count(), 7);
     assert_eq!(std::fs::read(back.join("entry7")).unwrap(), vec![1; 5000]);
 }

@@ -179,7 +179,7 @@ fn write_targets<M: Medium>(
     let items: SmallVec<[WordItem; 32]> = records.collect();
     if writer.log_words(&items).is_err() || writer.volume().medium().has_poison() {
         // The fence comes first: another thread can allocate the blocks, and cannot fence these streams.
-        writer.commit()?;
+        writer.commit_abandoned()?;
         cancel(writer, targets);
         return Ok(false);
     }

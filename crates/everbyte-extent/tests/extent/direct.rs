@@ -16,13 +16,13 @@ const BLOCKS: u64 = 16;
 /// Blocks of data in a settled pair.
 const MAPPED: u64 = 12;
 
-fn settings() -> Settings {
+pub(crate) fn settings() -> Settings {
     Settings { sizes: [BLOCKS * BLOCK_U64; 2], delta: Delta::Off, ..Settings::default() }
 }
 
 /// A pair with twelve initial blocks of data per extent, unknown to all open epochs. Their entries were looked
 /// up once, so their places are known.
-fn settled(settings: &Settings) -> Pair<Mapped> {
+pub(crate) fn settled(settings: &Settings) -> Pair<Mapped> {
     let pair = new_pair(256, settings);
     settle(&pair);
     pair

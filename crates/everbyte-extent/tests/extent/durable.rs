@@ -4,29 +4,9 @@ use everbyte_extent::Delta;
 use everbyte_extent::FuaOutcome::{Durable, NotAllowed};
 use everbyte_media::{BLOCK, BLOCK_U64, Mapped, Medium};
 
+use crate::direct::{settings, settled};
 use crate::new_pair;
 use crate::pair::{BOTH, Pair, Settings, pattern};
-
-/// Blocks of each extent.
-const BLOCKS: u64 = 16;
-/// Blocks of data in a settled pair.
-const MAPPED: u64 = 12;
-
-fn settings() -> Settings {
-    Settings { sizes: [BLOCKS * BLOCK_U64; 2], delta: Delta::Off, ..Settings::default() }
-}
-
-/// A pair with twelve initial blocks of data per extent, unknown to all open epochs.
-fn settled(settings: &Settings) -> Pair<Mapped> {
-    let pair = new_pair(256, settings);
-    for which in BOTH {
-        let data = pattern(which as u64, BLOCK * usize::try_from(MAPPED).unwrap());
-        pair.write(which, 0, &data).unwrap();
-        pair.content(which).unwrap();
-    }
-    pair.volume().flush().unwrap();
-    pair
-}
 
 /// Tries the path; nothing of the extent may change if it is refused.
 fn is_refused(pair: &Pair<Mapped>, which: usize, block: u64, data: &[u8]) -> bool {

@@ -428,7 +428,7 @@ impl<'v, M: Medium> Writer<'v, M> {
     ///
     /// # Errors
     /// The medium's.
-    pub(crate) fn commit_abandoned(&mut self) -> Result<(), MediaError> {
+    pub fn commit_abandoned(&mut self) -> Result<(), MediaError> {
         self.fence_records()?;
         self.note_logged(false);
         Ok(())
