@@ -235,7 +235,7 @@ fn put(line: &str, source: impl Fn(&str) -> PathBuf, stage: &Path) -> Result<()>
         }
         mode => {
             copy(&source(from), &to, u32::from_str_radix(mode, 8)?)?;
-            if from.starts_with("build/") {
+            if ["build/", "region/"].iter().any(|built| from.starts_with(built)) {
                 strip(&to)?;
             }
         }
