@@ -38,7 +38,8 @@ lintian --allow-root --fail-on error "${PACKAGES[@]}" >&2 || fail "lintian repor
 ok "lintian reports no error"
 
 umask 022
-dpkg-deb --contents "$PROGRAM" | grep -q '^drwxr-xr-x.* ./var/lib/everbyte/$' || fail "/var/lib/everbyte has other rights"
+# Without -q, which would end the pipe before its writer.
+dpkg-deb --contents "$PROGRAM" | grep '^drwxr-xr-x.* ./var/lib/everbyte/$' >/dev/null || fail "/var/lib/everbyte has other rights"
 
 UNITS=$SCRATCH/units
 dpkg-deb -x "$PROGRAM" "$UNITS"
@@ -58,7 +59,7 @@ ok "the exposure levels are $server (server) and $mount (mount)"
 
 # --- bare systems -----------------------------------------------------------------------------
 
-MIRROR=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep -m 1 '/debian/*$')
+MIRROR=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep '/debian/*$' | sed -n 1p)
 
 # in_root SUITE COMMAND...: runs a command in the system.
 in_root() {
