@@ -16,7 +16,7 @@ use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use everbyte_path::open_unmagical;
+use everbyte_path::{FileLock, open_unmagical};
 use parking_lot::RwLock;
 use rustix::fs::{
     CWD, FallocateFlags, Mode, OFlags, SealFlags, SeekFrom as SeekTo, fallocate, fcntl_get_seals,
@@ -96,6 +96,8 @@ pub struct FileDevice {
     /// Held shared by readers, exclusively by writers.
     order: RwLock<()>,
     syncs: Syncs,
+    /// The advisory lock of `file`.
+    _lock: FileLock,
 }
 
 impl FileDevice {
@@ -132,7 +134,7 @@ impl FileDevice {
     ) -> Result<Self, FileDeviceError> {
         let failed = |error| FileDeviceError::Io { path: path.to_owned(), error };
         let path = stable_path(path).map_err(failed)?;
-        let (mut file, protection) = open_alone(&path, protection)?;
+        let (mut file, lock, protection) = open_alone(&path, protection)?;
         let failed = |error| FileDeviceError::Io { path: path.clone(), error };
         let metadata = file.metadata().map_err(failed)?;
         let identity = BackingIdentity::of(&file).map_err(failed)?;
@@ -156,6 +158,7 @@ impl FileDevice {
             protection,
             order: RwLock::new(()),
             syncs: Syncs::default(),
+            _lock: lock,
         };
         if options.direct {
             match Direct::open(&device.file, size_bytes, device.protection.is_none()) {
@@ -352,7 +355,7 @@ impl FileDevice {
 fn open_alone(
     path: &Path,
     protection: Option<String>,
-) -> Result<(File, Option<String>), FileDeviceError> {
+) -> Result<(File, FileLock, Option<String>), FileDeviceError> {
     let failed = |error| FileDeviceError::Io { path: path.to_owned(), error };
     // `PATH` calls no driver, so an unsuitable device is refused without an effect on it.
     let found = open_real(path, OFlags::PATH).map_err(failed)?.metadata().map_err(failed)?;
@@ -377,8 +380,8 @@ fn open_alone(
     fcntl_getfl(&file)
         .and_then(|flags| fcntl_setfl(&file, flags - OFlags::NONBLOCK))
         .map_err(|error| failed(error.into()))?;
-    match file.try_lock() {
-        Ok(()) => Ok((file, protection)),
+    match FileLock::exclusive(&file) {
+        Ok(lock) => Ok((file, lock, protection)),
         Err(std::fs::TryLockError::WouldBlock) => {
             Err(FileDeviceError::Locked { path: path.to_owned() })
         }
@@ -711,16 +714,11 @@ mod tests {
         assert!(matches!(FileDevice::open(&path), Err(FileDeviceError::Locked { .. })));
         let serial = device.serial().to_owned();
         device.write(8191, &[7], Fua::Yes).unwrap();
+        // A child between fork and exec has such a duplicate.
+        let duplicate = device.file().try_clone().unwrap();
         drop(device);
-        // A child that another test is starting has the descriptor, and so the lock, until it runs its program.
-        let opened = std::iter::repeat_with(|| FileDevice::open(&path)).take(1000).find(|opened| {
-            let is_locked = matches!(opened, Err(FileDeviceError::Locked { .. }));
-            if is_locked {
-                std::thread::sleep(std::time::Duration::from_millis(10));
-            }
-            !is_locked
-        });
-        let again = opened.expect("a device that was dropped keeps its lock").unwrap();
+        let again = FileDevice::open(&path).unwrap();
+        drop(duplicate);
         let mut found = [0];
         again.read(8191, &mut found).unwrap();
         assert_eq!((again.serial(), found), (serial.as_str(), [7]));

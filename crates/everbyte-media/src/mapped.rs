@@ -19,6 +19,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use everbyte_path::FileLock;
+
 use crate::counters::{ShardedCounters, lines_touched};
 use crate::cpu::{Cpu, prefetch_line, store_fence};
 use crate::emulate::{self, Technology};
@@ -43,8 +45,7 @@ pub struct Mapped {
     /// Declared before `map`, hence dropped before it: the handler must forget the range first.
     registration: Registration,
     map: Mapping,
-    /// The device copied by this private copy, with a lock as long as the copy's life; `None` if it is not
-    /// such a copy.
+    /// The device copied by this private copy; `None` if it is not such a copy.
     copied: Option<File>,
     cpu: &'static Cpu,
     name: String,
@@ -62,6 +63,8 @@ pub struct Mapped {
     wear: Option<WearCounts>,
     counters: ShardedCounters,
     growing: Mutex<()>,
+    /// Declared last, hence dropped last: no other process gets the file before the mapping has ended.
+    lock: Option<FileLock>,
 }
 
 /// The medium's kind and its instructions, for people.
@@ -119,6 +122,13 @@ impl Mapped {
         let name = name_of(file);
         let file = file.try_clone().map_err(OpenError::io("duplicate", &name))?;
         Self::map_file(file, name, options)
+    }
+
+    /// Keeps the lock of the mapped file until the mapping ends.
+    #[must_use]
+    pub fn with_lock(mut self, lock: FileLock) -> Self {
+        self.lock = Some(lock);
+        self
     }
 
     /// Makes a medium of ranges of a file, one behind the other. [`Mapped::append`] may add ranges until it
@@ -425,6 +435,7 @@ impl Mapped {
                 .then(|| WearCounts::new(found.len)),
             counters: ShardedCounters::default(),
             growing: Mutex::new(()),
+            lock: None,
         })
     }
 

@@ -2,9 +2,8 @@
 //!
 //! Owns the lock and its rules. Invariants: a process that may change or serve a pool holds the exclusive
 //! lock of its file. A process that only inspects the pool holds a shared lock and works on a private copy,
-//! so that inspection changes nothing although recovery runs. The lock is `flock` on the open file, kept open
-//! by the mapping: it lasts exactly as long as the medium, and the kernel releases it however the process
-//! ends.
+//! so that inspection changes nothing although recovery runs. The mapping owns the lock,
+//! so it lasts exactly as long as the medium. The kernel releases it if the process ends otherwise.
 //!
 //! Knows nothing of the contents of volumes.
 
@@ -19,7 +18,7 @@ use everbyte_media::{
     BLOCK_U64, BlockNo, Description, Mapped, MediaKind, MediaOptions, Medium, OpenError, Stack,
     allocate_file, check_free_space, create_file, remove_created, writeback_and_invalidate,
 };
-use everbyte_path::{Access, Identity, Kind, Place, WrongKind, look, open, open_at};
+use everbyte_path::{Access, FileLock, Identity, Kind, Place, WrongKind, look, open, open_at};
 
 use rustix::fs::OFlags;
 
@@ -233,15 +232,16 @@ pub fn create_with_progress(
         ));
     }
     if is_there(path)? {
-        let file = take(path, options, progress)?;
+        let (file, _lock) = take(path, options, progress)?;
         return format(path, &file, options);
     }
     let len = needed_len(path, options)?;
     let file = make(path, len)?;
     // Locked before the long allocation, so no other process takes the new file.
-    let made = lock(path, &file)
-        .and_then(|()| allocate(path, &file, len, progress))
-        .and_then(|()| format(path, &file, options));
+    let made = lock(path, &file).and_then(|_lock| {
+        allocate(path, &file, len, progress)?;
+        format(path, &file, options)
+    });
     // A file locked by another process is not ours to remove.
     if made.is_err() && !matches!(made, Err(FileError::InUse(_))) {
         remove_created(path, &file);
@@ -296,27 +296,27 @@ fn take(
     path: &Path,
     options: &CreateOptions,
     progress: &mut Progress<'_>,
-) -> Result<File, FileError> {
+) -> Result<(File, FileLock), FileError> {
     let file = open_file(path, Access::ReadWrite)?;
     let metadata = file.metadata().map_err(FileError::io("inspect", path))?;
     if !metadata.is_file() {
-        lock(path, &file)?;
+        let lock = lock(path, &file)?;
         check_unlent(path, &file)?;
         check_device(path, &file, options)?;
-        return Ok(file);
+        return Ok((file, lock));
     }
     if !options.force {
         return Err(FileError::Exists { path: path.to_owned() });
     }
     let len = needed_len(path, options)?;
-    lock(path, &file)?;
+    let lock = lock(path, &file)?;
     check_unlent(path, &file)?;
     // The old file's blocks become free when it is emptied.
     let own = metadata.blocks().saturating_mul(STAT_BLOCK_BYTES);
     check_free_space(&file, &path.display().to_string(), len.saturating_sub(own))?;
     file.set_len(0).map_err(FileError::io("empty", path))?;
     allocate(path, &file, len, progress)?;
-    Ok(file)
+    Ok((file, lock))
 }
 
 /// Checks that the device may be taken, and as a whole.
@@ -423,7 +423,7 @@ pub fn delete<E: From<FileError>>(
     agree: impl FnOnce(&Pool<Mapped>) -> Result<(), E>,
 ) -> Result<(), E> {
     let file = open_file(path, Access::ReadWrite)?;
-    lock(path, &file)?;
+    let _lock = lock(path, &file)?;
     check_unlent(path, &file)?;
     let media = MediaOptions::new();
     // A private copy: recovery must not change a pool that `agree` may keep.
@@ -471,10 +471,11 @@ pub fn open_locked(
     options: &OpenOptions,
 ) -> Result<Pool<Mapped>, FileError> {
     let file = open_file(path, Access::ReadWrite)?;
-    lock(path, &file)?;
+    let lock = lock(path, &file)?;
     // Under the lock: no other process stores between the sync and the mapping.
     settle(path, &file)?;
-    let medium = Arc::new(Mapped::from_file(&file, media).map_err(FileError::media(path))?);
+    let medium = Mapped::from_file(&file, media).map_err(FileError::media(path))?;
+    let medium = Arc::new(medium.with_lock(lock));
     let pool = Pool::open(medium, kinds, options).map_err(FileError::pool(path))?;
     warn_of_others(path, &file);
     Ok(pool)
@@ -534,16 +535,16 @@ pub fn inspect(
     kinds: Kinds<Mapped>,
 ) -> Result<Inspected, FileError> {
     let file = open_file(path, Access::Read)?;
-    match sharing {
-        Sharing::Shared => locked(path, &file, file.try_lock_shared())?,
+    let lock = match sharing {
+        Sharing::Shared => locked(path, &file, FileLock::shared(&file))?,
         Sharing::Exclusive => lock(path, &file)?,
-    }
+    };
     // The description is of the pool's own medium. Recovery works on a private copy.
     let real = Mapped::from_file(&file, &media.clone().read_only(true));
     let real = real.map_err(FileError::media(path))?;
     let description = real.describe();
     drop(real);
-    let medium = Arc::new(Mapped::from_file(&file, &media.private(true))?);
+    let medium = Arc::new(Mapped::from_file(&file, &media.private(true))?.with_lock(lock));
     let pool = Pool::open(medium, kinds, &OpenOptions::default()).map_err(FileError::pool(path))?;
     warn_of_others(path, &file);
     Ok(Inspected { pool: pool.on_copy(), medium: description })
@@ -568,7 +569,7 @@ pub fn repair(
     kinds: impl Fn() -> Kinds<Mapped>,
 ) -> Result<Repaired, FileError> {
     let file = open_file(path, if dry_run { Access::Read } else { Access::ReadWrite })?;
-    lock(path, &file)?;
+    let lock = lock(path, &file)?;
     // A dry run changes nothing, so it may look at a pool with lent memory.
     if !dry_run {
         check_unlent(path, &file)?;
@@ -576,7 +577,7 @@ pub fn repair(
     }
     let media = MediaOptions::new();
     let private = Mapped::from_file(&file, &media.clone().private(true));
-    let private = Arc::new(private.map_err(FileError::media(path))?);
+    let private = Arc::new(private.map_err(FileError::media(path))?.with_lock(lock));
     let failed = || FileError::pool(path);
     // On the private copy first: without damage the file is not even mapped for writing.
     let mended = crate::repair::repair(&*private, &kinds()).map_err(failed())?;
@@ -607,8 +608,8 @@ fn warn_of_others(path: &Path, file: &File) {
     }
 }
 
-fn lock(path: &Path, file: &File) -> Result<(), FileError> {
-    locked(path, file, file.try_lock())
+fn lock(path: &Path, file: &File) -> Result<FileLock, FileError> {
+    locked(path, file, FileLock::exclusive(file))
 }
 
 /// Checks that no program has memory of the pool on loan: a new or repaired pool gives space to others that
@@ -622,9 +623,13 @@ fn check_unlent(path: &Path, file: &File) -> Result<(), FileError> {
     }
 }
 
-fn locked(path: &Path, file: &File, result: Result<(), TryLockError>) -> Result<(), FileError> {
+fn locked(
+    path: &Path,
+    file: &File,
+    result: Result<FileLock, TryLockError>,
+) -> Result<FileLock, FileError> {
     match result {
-        Ok(()) => Ok(()),
+        Ok(lock) => Ok(lock),
         Err(TryLockError::WouldBlock) => Err(who_has(path, file).into()),
         Err(TryLockError::Error(error)) => Err(FileError::io("lock", path)(error)),
     }

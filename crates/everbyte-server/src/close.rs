@@ -116,7 +116,13 @@ sys.stdin.read()";
         let mut program = program.unwrap();
         program.kill().unwrap();
         program.wait().unwrap();
-        let pool = Pool::open(&path).unwrap();
+        // The thread of the mount drops its pool once the kernel has ended the mount of the killed program.
+        let pool = loop {
+            match Pool::open(&path) {
+                Err(Error::InUse { .. }) => std::thread::yield_now(),
+                opened => break opened.unwrap(),
+            }
+        };
         assert!(pool.recovery().was_clean);
         let found = pool.open_fs("files").unwrap().read("mapped").unwrap();
         assert_eq!(&found[..6], b"stored");
