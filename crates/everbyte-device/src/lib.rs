@@ -37,6 +37,7 @@ mod identity;
 mod memory;
 mod read_only;
 pub mod record;
+pub mod request_queue;
 mod send;
 mod socket;
 mod syncs;

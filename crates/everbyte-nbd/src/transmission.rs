@@ -2,20 +2,21 @@
 //!
 //! Requests are executed in order of arrival. Replies gather in `output`. They are sent together
 //! when no further request has arrived, so they are always on their way before the connection waits
-//! for input. Writes that arrived together go to the device as one batch, straight from the input
-//! buffer. Large reads go from the device to the socket.
+//! for input. The device gets writes straight from the input buffer, in the batches of the request
+//! queue. Large reads go from the device to the socket.
 //!
-//! Invariants: queued writes lie in the input buffer. They are executed before it is filled again,
-//! and before any later request. Each request gets exactly one reply. With structured replies, a
-//! read never gets a simple one.
+//! Invariants: queued writes lie in the input buffer. They are executed before it is filled again.
+//! Each request gets exactly one reply. With structured replies, a read never gets a simple one.
 
 use std::borrow::Cow;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use everbyte_device::{DeviceError, Extent, Fua, Hole, SendError, WriteRequest, send_all};
+use everbyte_device::request_queue::{self, Face, RequestQueue, Work};
+use everbyte_device::{BlockDevice, DeviceError, Extent, Fua, Hole, SendError, send_all};
 
 use crate::counters::Activity;
 use crate::disconnect::DisconnectReason;
@@ -31,9 +32,6 @@ use crate::protocol::{
 };
 use crate::remote_text;
 use crate::wire;
-
-/// Writes in one batch for the device.
-const BATCH_MAX: usize = 64;
 
 /// Bytes of gathered replies that are sent even while more requests wait.
 const OUTPUT_MAX: usize = 128 << 10;
@@ -74,24 +72,29 @@ impl Failure {
     }
 }
 
-/// A write whose payload is in the input buffer.
-struct QueuedWrite {
+/// A request, and the place of its payload in the input buffer.
+struct Tag {
     request: Request,
-    payload: std::ops::Range<usize>,
+    payload: Range<usize>,
 }
 
 pub(crate) struct Transmission<'a> {
-    socket: BorrowedFd<'a>,
-    session: &'a Session,
-    activity: &'a Activity,
+    requests: RequestQueue<Tag>,
+    stream: Stream<'a>,
     limits: Limits,
-    input: Input,
-    output: Output,
-    writes: Vec<QueuedWrite>,
     /// Memory of payloads that are too large for the input buffer.
     payloads: &'a PayloadMemory,
     /// Set once the server is being shut down: later requests are refused.
     refusing: bool,
+}
+
+/// The requests and the replies of one connection.
+struct Stream<'a> {
+    socket: BorrowedFd<'a>,
+    session: &'a Session,
+    activity: &'a Activity,
+    input: Input,
+    output: Output,
     /// True once the log has a media error of this connection.
     warned: bool,
 }
@@ -104,18 +107,16 @@ impl<'a> Transmission<'a> {
         limits: Limits,
         payloads: &'a PayloadMemory,
     ) -> Self {
-        Self {
+        let stream = Stream {
             socket,
             session,
             activity,
-            limits,
             input: Input::new(),
             output: Output::with_capacity(OUTPUT_MAX),
-            writes: Vec::with_capacity(BATCH_MAX),
-            payloads,
-            refusing: false,
             warned: false,
-        }
+        };
+        let requests = RequestQueue::new(Arc::clone(&session.export.device));
+        Self { requests, stream, limits, payloads, refusing: false }
     }
 
     /// Serves requests until the client says goodbye. Requests received after `stopping` was set
@@ -125,74 +126,59 @@ impl<'a> Transmission<'a> {
     /// The reason why the connection ended otherwise.
     pub(crate) fn run(&mut self, stopping: &AtomicBool) -> Result<(), DisconnectReason> {
         loop {
-            match self.input.next() {
+            match self.stream.input.next() {
                 // The client may close after its goodbye, so all earlier requests are completed
                 // first.
                 Ok(Next::Request(request, _)) if request.command == command::DISC => {
-                    self.execute_writes();
-                    return self.send_output();
+                    self.requests.execute_writes(&mut self.stream);
+                    return self.stream.send_output();
                 }
                 Ok(Next::Request(request, payload)) => {
-                    self.activity.requests.add(1);
+                    self.stream.activity.requests.add(1);
                     self.serve(request, payload)?;
                 }
                 Ok(Next::Large(request)) => {
-                    self.activity.requests.add(1);
-                    self.large_write(&request, stopping)?;
+                    self.stream.activity.requests.add(1);
+                    self.large_write(request, stopping)?;
                 }
                 // Queued writes lie in the buffer, and `fill` moves it. Also, their client may wait
                 // for the replies before it sends more.
                 Ok(Next::Incomplete) => {
-                    self.execute_writes();
-                    self.send_output()?;
-                    if !self.input.fill(self.socket, self.limits)? {
+                    self.requests.execute_writes(&mut self.stream);
+                    self.stream.send_output()?;
+                    if !self.stream.input.fill(self.stream.socket, self.limits)? {
                         return Err(DisconnectReason::Closed);
                     }
-                    self.activity.note_activity();
+                    self.stream.activity.note_activity();
                     // Checked only after a wait, so requests that arrived together have the same
                     // fate.
                     self.refusing = stopping.load(Ordering::Relaxed);
                 }
                 Err(end) => {
                     // Requests before the offence are still answered.
-                    self.execute_writes();
+                    self.requests.execute_writes(&mut self.stream);
                     // The payload is not received, so no later request can be found in the stream.
                     if let DisconnectReason::PayloadTooLong(request) = &end {
                         let failure = Failure::new(errno::INVAL, "writes have at most 32 MiB");
-                        self.reply_error(request, &failure);
+                        self.stream.reply_error(request, &failure);
                     }
-                    self.send_output()?;
+                    self.stream.send_output()?;
                     return Err(end);
                 }
             }
         }
     }
 
-    fn serve(
-        &mut self,
-        request: Request,
-        payload: std::ops::Range<usize>,
-    ) -> Result<(), DisconnectReason> {
-        if let Err(failure) = self.admit(&request) {
-            self.reply_error(&request, &failure);
-        } else if request.command == command::WRITE {
-            self.writes.push(QueuedWrite { request, payload });
-            if self.writes.len() == BATCH_MAX {
-                self.execute_writes();
+    fn serve(&mut self, request: Request, payload: Range<usize>) -> Result<(), DisconnectReason> {
+        match self.admit(&request) {
+            Ok(()) => {
+                let request = self.stream.session.work(request, payload);
+                self.requests.submit(&mut self.stream, request)?;
             }
-        } else {
-            self.execute_writes();
-            match request.command {
-                command::READ => self.read(&request)?,
-                command::BLOCK_STATUS => self.block_status(&request),
-                _ => {
-                    let done = self.execute(&request);
-                    self.reply(&request, done);
-                }
-            }
+            Err(failure) => self.stream.reply_error(&request, &failure),
         }
         // A client that sends without pause must not let its replies fill the memory.
-        if self.output.len() >= OUTPUT_MAX { self.send_output() } else { Ok(()) }
+        if self.stream.output.len() >= OUTPUT_MAX { self.stream.send_output() } else { Ok(()) }
     }
 
     /// Refuses requests that need no device: late ones, unknown ones, and ones with wrong flags.
@@ -201,7 +187,7 @@ impl<'a> Transmission<'a> {
             return Err(Failure::new(errno::SHUTDOWN, "the server is being shut down"));
         }
         let own_flags = match request.command {
-            command::READ if self.session.structured => command_flag::DF,
+            command::READ if self.stream.session.structured => command_flag::DF,
             command::WRITE_ZEROES => command_flag::NO_HOLE | command_flag::FAST_ZERO,
             command::BLOCK_STATUS => command_flag::REQ_ONE,
             command::READ | command::WRITE | command::FLUSH | command::TRIM | command::CACHE => 0,
@@ -210,14 +196,14 @@ impl<'a> Transmission<'a> {
         let is_fua = request.flags & command_flag::FUA != 0;
         // Success would promise durability, so an export without it refuses.
         let promises = is_fua || request.command == command::FLUSH;
-        if promises && self.session.export.durability == Durability::Never {
+        if promises && self.stream.session.export.durability == Durability::Never {
             return Err(Failure::new(errno::INVAL, "nothing of this export is ever durable"));
         }
         // FUA was advertised, so every command may have it, whether it writes or not.
         if request.flags & !(own_flags | command_flag::FUA) != 0 {
             return Err(Failure::new(errno::INVAL, "unknown command flags"));
         }
-        if request.command == command::BLOCK_STATUS && !self.session.status {
+        if request.command == command::BLOCK_STATUS && !self.stream.session.status {
             return Err(Failure::new(errno::INVAL, "no metadata context was selected"));
         }
         if request.command == command::READ && request.len > PAYLOAD_MAX {
@@ -231,101 +217,114 @@ impl<'a> Transmission<'a> {
         Ok(())
     }
 
-    /// Executes the queued writes, as one batch if there are several, and queues their replies.
-    fn execute_writes(&mut self) {
-        // Taken out so that replies can be queued during the loop; put back for its memory.
-        let mut writes = std::mem::take(&mut self.writes);
-        match &writes[..] {
-            [] => {}
-            [write] => {
-                let data = &self.input.bytes()[write.payload.clone()];
-                let done = self.session.export.device.write(
-                    write.request.offset,
-                    data,
-                    self.fua(&write.request),
-                );
-                self.finish_write(&write.request, done);
-            }
-            batch => {
-                for (write, done) in batch.iter().zip(self.execute_batch(batch)) {
-                    self.finish_write(&write.request, done);
-                }
-            }
-        }
-        writes.clear();
-        self.writes = writes;
-    }
-
-    /// Returns one result for each write, even if the device returns fewer.
-    fn execute_batch(&self, batch: &[QueuedWrite]) -> Vec<Result<(), DeviceError>> {
-        const NOTHING: WriteRequest<'static> = WriteRequest { offset: 0, data: &[], fua: Fua::No };
-        let mut requests = [NOTHING; BATCH_MAX];
-        for (slot, write) in requests.iter_mut().zip(batch) {
-            *slot = WriteRequest {
-                offset: write.request.offset,
-                data: &self.input.bytes()[write.payload.clone()],
-                fua: self.fua(&write.request),
-            };
-        }
-        let mut results = self.session.export.device.write_batch(&requests[..batch.len()]);
-        // Every request needs one reply, and the device did not report success for these.
-        for write in &batch[results.len().min(batch.len())..] {
-            results.push(Err(DeviceError::Media {
-                offset: write.request.offset,
-                len: u64::from(write.request.len),
-                reason: "the device did not answer".to_owned(),
-            }));
-        }
-        results
-    }
-
-    fn finish_write(&mut self, request: &Request, done: Result<(), DeviceError>) {
-        if done.is_ok() {
-            self.activity.written_bytes.add(u64::from(request.len));
-        }
-        self.reply(request, done);
-    }
-
     /// Carries out a write whose payload is still arriving.
     fn large_write(
         &mut self,
-        request: &Request,
+        request: Request,
         stopping: &AtomicBool,
     ) -> Result<(), DisconnectReason> {
         // The waits for memory and payload can be long. Earlier requests get their replies first,
         // and earlier writes stay earlier.
-        self.execute_writes();
-        self.send_output()?;
+        self.requests.execute_writes(&mut self.stream);
+        self.stream.send_output()?;
+        let Stream { socket, session, activity, .. } = self.stream;
         let wanted = payloads::Request {
-            export: self.session.export.name.clone(),
+            export: session.export.name.clone(),
             len: request.len as usize,
             // `run` has counted this request already.
-            is_newcomer: self.activity.requests.get() <= 1,
+            is_newcomer: activity.requests.get() <= 1,
         };
-        let socket = self.socket;
         // Nothing is received during the wait for memory, so a closed socket must be looked for.
         let is_over = || stopping.load(Ordering::Relaxed) || wire::has_hung_up(socket);
         let deadline = self.limits.stall.map(|stall| Instant::now() + stall);
         let buffer = self.payloads.buffer(wanted, deadline, is_over);
         let mut buffer = buffer.ok_or(DisconnectReason::NoMemory)?;
         let progress = Arc::clone(&buffer.progress);
-        self.input.payload(socket, buffer.bytes(), self.limits, &progress)?;
-        self.activity.note_activity();
+        self.stream.input.payload(socket, buffer.bytes(), self.limits, &progress)?;
+        activity.note_activity();
         // After the payload: the next request comes behind it, even if this one is refused.
-        match self.admit(request) {
+        match self.admit(&request) {
             Ok(()) => {
-                let device = &self.session.export.device;
-                let done = device.write(request.offset, buffer.bytes(), self.fua(request));
-                self.finish_write(request, done);
+                let request = session.work(request, 0..0);
+                self.requests.write(&mut self.stream, &request, buffer.bytes());
             }
-            Err(failure) => self.reply_error(request, &failure),
+            Err(failure) => self.stream.reply_error(&request, &failure),
         }
         Ok(())
     }
+}
 
-    fn read(&mut self, request: &Request) -> Result<(), DisconnectReason> {
+impl Session {
+    /// Returns an admitted request for the device.
+    fn work(&self, request: Request, payload: Range<usize>) -> request_queue::Request<Tag> {
+        let work = match request.command {
+            command::WRITE => Work::Write,
+            command::FLUSH => Work::Flush,
+            command::TRIM => Work::Discard,
+            command::WRITE_ZEROES => Work::WriteZeroes {
+                hole: match request.flags & command_flag::NO_HOLE {
+                    0 => Hole::Allowed,
+                    _ => Hole::Forbidden,
+                },
+                fast: request.flags & command_flag::FAST_ZERO != 0,
+            },
+            command::CACHE => Work::Prefetch,
+            // `admit` lets only reads and block status pass in addition.
+            _ => Work::Transfer,
+        };
+        let is_fua = request.flags & command_flag::FUA != 0;
+        let fua = match is_fua || self.export.durability == Durability::WhenAnswered {
+            true => Fua::Yes,
+            false => Fua::No,
+        };
+        let (offset, len) = (request.offset, u64::from(request.len));
+        request_queue::Request { tag: Tag { request, payload }, work, offset, len, fua }
+    }
+}
+
+impl Face for Stream<'_> {
+    type Tag = Tag;
+    type Stop = DisconnectReason;
+
+    fn payload<'a>(&'a self, write: &'a request_queue::Request<Tag>) -> &'a [u8] {
+        &self.input.bytes()[write.tag.payload.clone()]
+    }
+
+    fn transfer(
+        &mut self,
+        device: &dyn BlockDevice,
+        request: &request_queue::Request<Tag>,
+    ) -> Result<(), DisconnectReason> {
+        let request = &request.tag.request;
+        match request.command {
+            command::READ => self.read(device, request),
+            _ => {
+                self.block_status(device, request);
+                Ok(())
+            }
+        }
+    }
+
+    fn complete(&mut self, request: &request_queue::Request<Tag>, done: Result<(), DeviceError>) {
+        let activity = self.activity;
+        match (request.work, &done) {
+            (Work::Flush, _) => activity.flushes.add(1),
+            (Work::Write, Ok(())) => activity.written_bytes.add(request.len),
+            (Work::Discard, Ok(())) => activity.trimmed_bytes.add(request.len),
+            (Work::WriteZeroes { .. }, Ok(())) => activity.zeroed_bytes.add(request.len),
+            _ => {}
+        }
+        self.reply(&request.tag.request, done);
+    }
+}
+
+impl Stream<'_> {
+    fn read(
+        &mut self,
+        device: &dyn BlockDevice,
+        request: &Request,
+    ) -> Result<(), DisconnectReason> {
         let len = request.len as usize;
-        let device = &self.session.export.device;
         if len == 0 {
             // A chunk of data must not be empty.
             let done = device.read(request.offset, &mut []);
@@ -349,7 +348,7 @@ impl<'a> Transmission<'a> {
             device.read(request.offset, self.output.space(len))
         } else {
             let range = (request.offset, len);
-            match everbyte_device::send(&**device, range, self.output.as_slice(), self.socket) {
+            match everbyte_device::send(device, range, self.output.as_slice(), self.socket) {
                 Ok(()) => {
                     self.output.clear();
                     Ok(())
@@ -371,39 +370,10 @@ impl<'a> Transmission<'a> {
         Ok(())
     }
 
-    /// Executes the commands whose reply is success or an error only.
-    fn execute(&self, request: &Request) -> Result<(), DeviceError> {
-        let device = &self.session.export.device;
-        let (offset, len) = (request.offset, u64::from(request.len));
-        match request.command {
-            command::FLUSH => {
-                self.activity.flushes.add(1);
-                device.flush()
-            }
-            command::TRIM => {
-                device.discard(offset, len, self.fua(request))?;
-                self.activity.trimmed_bytes.add(len);
-                Ok(())
-            }
-            command::WRITE_ZEROES => {
-                let hole = match request.flags & command_flag::NO_HOLE {
-                    0 => Hole::Allowed,
-                    _ => Hole::Forbidden,
-                };
-                let fast = request.flags & command_flag::FAST_ZERO != 0;
-                device.write_zeroes(offset, len, hole, fast, self.fua(request))?;
-                self.activity.zeroed_bytes.add(len);
-                Ok(())
-            }
-            // `admit` lets no other command pass.
-            _ => device.prefetch(offset, len),
-        }
-    }
-
-    fn block_status(&mut self, request: &Request) {
+    fn block_status(&mut self, device: &dyn BlockDevice, request: &Request) {
         let extents_max = if request.flags & command_flag::REQ_ONE == 0 { EXTENTS_MAX } else { 1 };
         let len = u64::from(request.len);
-        match self.session.export.device.status(request.offset, len, extents_max) {
+        match device.status(request.offset, len, extents_max) {
             Ok(extents) => self.reply_extents(request, &extents, extents_max),
             Err(error) => self.reply_device_error(request, &error),
         }
@@ -480,15 +450,5 @@ impl<'a> Transmission<'a> {
             self.output.clear();
         }
         Ok(())
-    }
-
-    /// Returns `Yes` if a request must be durable when it is answered.
-    fn fua(&self, request: &Request) -> Fua {
-        let asked = request.flags & command_flag::FUA != 0;
-        if asked || self.session.export.durability == Durability::WhenAnswered {
-            Fua::Yes
-        } else {
-            Fua::No
-        }
     }
 }
