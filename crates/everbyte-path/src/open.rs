@@ -3,10 +3,12 @@
 use std::fmt;
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::fs::{CWD, Mode, OFlags, fcntl_getfl, fcntl_setfl, openat};
 use rustix::io::Errno;
+use rustix::process::{getegid, geteuid};
 
 use crate::entry::{Entry, Identity, Kind};
 
@@ -108,6 +110,29 @@ pub fn open_at(
 /// As [`open`]; the file is larger.
 pub fn read_file(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let (file, _) = open(path, Access::Read, &[Kind::File])?;
+    read_bounded(file, bytes_max)
+}
+
+/// As [`read_file`], for a file that decides about the rights of the process.
+///
+/// # Errors
+/// As [`read_file`]. A user other than root and the user of the process owns the file or can write it.
+pub fn read_trusted_file(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let (file, metadata) = open(path, Access::Read, &[Kind::File])?;
+    let refused = |what: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+    let (owner, mode) = (metadata.uid(), metadata.mode() & 0o7777);
+    if owner != 0 && owner != geteuid().as_raw() {
+        return refused(format!("user {owner} owns it: give it to root by chown"));
+    }
+    // A user's own group may write: users with a group of their own have such files.
+    let writers = if metadata.gid() == getegid().as_raw() { 0o002 } else { 0o022 };
+    if mode & writers != 0 {
+        return refused(format!("its mode {mode:o} lets other users write it: run chmod go-w"));
+    }
+    read_bounded(file, bytes_max)
+}
+
+fn read_bounded(file: File, bytes_max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     // One byte more than allowed shows a file that is larger or grows during the read.
     file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;

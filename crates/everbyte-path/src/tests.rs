@@ -157,6 +157,29 @@ fn files_of_other_types_are_refused_at_once() {
 }
 
 #[test]
+fn files_of_other_users_are_not_trusted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    fs::write(&path, "text").unwrap();
+    for (mode, is_trusted) in [(0o644, true), (0o600, true), (0o664, true), (0o646, false)] {
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        let read = read_trusted_file(&path, 10);
+        assert_eq!(read.is_ok(), is_trusted, "{mode:o}: {read:?}");
+    }
+    if !everbyte_testkit::is_root("give a file to another user") {
+        return;
+    }
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    std::os::unix::fs::chown(&path, None, Some(65534)).unwrap();
+    assert!(read_trusted_file(&path, 10).is_ok());
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o660)).unwrap();
+    assert!(read_trusted_file(&path, 10).is_err());
+    std::os::unix::fs::chown(&path, Some(65534), Some(0)).unwrap();
+    let error = read_trusted_file(&path, 10).unwrap_err();
+    assert!(error.to_string().contains("user 65534 owns it"), "{error}");
+}
+
+#[test]
 fn new_file_gets_its_name_or_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let dir = Dir::open(folder.path()).unwrap();

@@ -17,10 +17,10 @@ const POOL: &str = "pool";
 /// Reads the options from `file`.
 ///
 /// # Errors
-/// The file cannot be read. [`UsageError`] for a mistake in it.
+/// The file cannot be read, or another user can change it. [`UsageError`] for a mistake in it.
 pub(super) fn read<A: Args>(file: &Path) -> anyhow::Result<A> {
     let shown = file.display();
-    let bytes = everbyte_path::read_file(file, BYTES_MAX);
+    let bytes = everbyte_path::read_trusted_file(file, BYTES_MAX);
     let bytes = bytes.with_context(|| format!("cannot read {shown}"))?;
     let text = String::from_utf8(bytes)
         .map_err(|_| ConfigError { line: None, reason: "the file is not UTF-8 text".to_owned() });
