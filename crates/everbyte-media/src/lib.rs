@@ -50,6 +50,7 @@ mod mapped;
 mod medium;
 mod open;
 mod own_memory;
+mod peer_memory;
 mod poison;
 mod send;
 mod shards;
@@ -72,6 +73,7 @@ pub use open::{
     MediaKind, MediaOptions, allocate_file, create_file, remove_created, writeback_and_invalidate,
 };
 pub use own_memory::OwnMemory;
+pub use peer_memory::PeerMemory;
 pub use shards::prepare_thread;
 pub use signals::BlockedSignals;
 pub use stack::{OtherWriters, Stack, Writers};

@@ -1,0 +1,165 @@
+//! The server of one device on one socket: it takes a connection at a time, as virtual machines expect.
+//!
+//! Invariant: after `shutdown` no thread of the server runs, and the device is released.
+
+use std::io;
+use std::net::Shutdown;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex as StdMutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use everbyte_device::BlockDevice;
+use parking_lot::Mutex;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, accept_with};
+use vhost::vhost_user::{BackendReqHandler, Error};
+
+use crate::session::Session;
+
+/// Pause after a failure to accept, usually because the process has no descriptors left.
+const EXHAUSTED_REST: Duration = Duration::from_millis(100);
+
+/// Opens the device for a connection. The reason of a failure is for the log; the virtual machine can reconnect.
+pub type OpenDevice = dyn Fn() -> Result<Arc<dyn BlockDevice>, String> + Send + Sync;
+
+/// Settings of a server.
+#[derive(Clone, Debug)]
+pub struct VhostSettings {
+    /// The name of the disk in the log, and its serial number for the guest (at most 20 bytes).
+    pub name: String,
+    /// True if the guest may have a volatile write cache. It has one initially, if its driver can flush.
+    pub write_back: bool,
+}
+
+/// A vhost-user-blk server. Dropping it shuts it down.
+pub struct VhostServer {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Shared {
+    settings: VhostSettings,
+    open: Box<OpenDevice>,
+    is_stopping: AtomicBool,
+    /// Readable once the server stops.
+    stop: OwnedFd,
+    current: Mutex<Option<Arc<UnixStream>>>,
+}
+
+impl VhostServer {
+    /// Serves connections to `listener`, a listening Unix socket that does not block, on new threads. The server
+    /// drops the listener at its end.
+    ///
+    /// # Errors
+    /// The system has no thread or no descriptor left.
+    pub fn start<L: AsFd + Send + 'static>(
+        listener: L,
+        settings: VhostSettings,
+        open: Box<OpenDevice>,
+    ) -> io::Result<Self> {
+        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let name = format!("vhost-{}", settings.name);
+        let (is_stopping, current) = (AtomicBool::new(false), Mutex::default());
+        let shared = Arc::new(Shared { settings, open, is_stopping, stop, current });
+        let theirs = Arc::clone(&shared);
+        let thread =
+            thread::Builder::new().name(name).spawn(move || theirs.accept_all(&listener))?;
+        Ok(Self { shared, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Begins a shutdown and returns immediately. Running requests end, and later ones stay in their ring.
+    pub fn begin_shutdown(&self) {
+        self.shared.is_stopping.store(true, Ordering::SeqCst);
+        // It fails only if it is readable already.
+        let _ = rustix::io::write(&self.shared.stop, &1_u64.to_ne_bytes());
+        // For a message whose rest never arrives.
+        if let Some(socket) = &*self.shared.current.lock() {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Shuts down, and returns when the requests have ended.
+    pub fn shutdown(&self) {
+        self.begin_shutdown();
+        let Some(thread) = self.thread.lock().take() else { return };
+        if thread.join().is_err() {
+            tracing::error!("a thread of the vhost server has panicked");
+        }
+    }
+}
+
+impl Drop for VhostServer {
+    fn drop(&mut self) {
+        self.shutdown();
+    }
+}
+
+impl Shared {
+    fn accept_all(&self, listener: &impl AsFd) {
+        while self.wait(listener.as_fd(), None) {
+            match accept_with(listener, SocketFlags::CLOEXEC) {
+                Ok(socket) => self.serve(UnixStream::from(socket)),
+                // The client can leave between the two calls.
+                Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
+                Err(error) => {
+                    tracing::warn!("accepting failed: {error}");
+                    self.wait(self.stop.as_fd(), Some(EXHAUSTED_REST));
+                }
+            }
+        }
+    }
+
+    /// Waits until `socket` is readable or the time is over. Returns false if the server stops.
+    fn wait(&self, socket: impl AsFd, time: Option<Duration>) -> bool {
+        let mut polled = [
+            PollFd::from_borrowed_fd(self.stop.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN),
+        ];
+        let time = time.and_then(|time| Timespec::try_from(time).ok());
+        // An interrupted wait only leads to the next one.
+        let _ = poll(&mut polled, time.as_ref());
+        !self.is_stopping.load(Ordering::SeqCst)
+    }
+
+    fn serve(&self, socket: UnixStream) {
+        let disk = &self.settings.name;
+        let device = match (self.open)() {
+            Ok(device) => device,
+            Err(reason) => {
+                tracing::warn!(disk, "a virtual machine cannot have the volume: {reason}");
+                return;
+            }
+        };
+        let Ok(clone) = socket.try_clone() else { return };
+        let own = Arc::new(clone);
+        *self.current.lock() = Some(Arc::clone(&own));
+        tracing::debug!(disk, "a virtual machine connected");
+        let session = Session::new(device, disk, disk, self.settings.write_back, Arc::clone(&own));
+        match self.messages(socket, session) {
+            Ok(()) | Err(Error::Disconnected | Error::SocketBroken(_)) => {
+                tracing::debug!(disk, "the virtual machine disconnected");
+            }
+            Err(error) => tracing::warn!(disk, "a virtual machine was disconnected: {error}"),
+        }
+        *self.current.lock() = None;
+    }
+
+    /// Handles messages until the virtual machine or the server ends the connection.
+    fn messages(&self, socket: UnixStream, session: Session) -> Result<(), Error> {
+        let session = Arc::new(StdMutex::new(session));
+        let Ok(events) = socket.try_clone() else { return Ok(()) };
+        let mut handler = BackendReqHandler::from_stream(socket, Arc::clone(&session));
+        while self.wait(&events, None) {
+            let handled = handler.handle_request();
+            let has_refused = session.lock().is_ok_and(|mut session| session.take_refusal());
+            if !has_refused {
+                handled?;
+            }
+        }
+        Ok(())
+    }
+}
