@@ -38,6 +38,7 @@ run machine/kill.py 10 --mount --plant
 run machine/kill.py 20 --medium devdax --plant
 run machine/kill.py 20 --medium file --plant
 run machine/swap.py 5
+run machine/vhost.py 100 --small 1500 --large-mib 8
 run machine/client.py 10 --plant --small 1500 --large-mib 8
 run sqlite-kill.sh 200
 run tpcc-kill.sh 200

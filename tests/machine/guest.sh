@@ -219,6 +219,83 @@ try_file_system() {
     wc -l </run/after | tell files
 }
 
+# --- a disk of the server, by vhost-user-blk ---------------------------------------------------
+
+# vhost_disk: the server's disk as /dev/vda, with its properties as the server was told.
+vhost_disk() {
+    load virtio_blk
+    appears /dev/vda
+    local disk=/sys/block/vda
+    [[ $(<$disk/queue/write_cache) == "$CACHE" ]] || fail "the cache is $(<$disk/queue/write_cache)"
+    [[ $(find $disk/mq -maxdepth 1 -name '[0-9]*' | wc -l) == 2 ]] || fail "it has not two queues"
+    [[ $(<$disk/serial) == "$VOLUME" ]] || fail "the serial number is $(<$disk/serial)"
+}
+
+# A file system's life on the server's disk: made, filled, found again, trimmed and grown.
+try_vhost() {
+    local sectors
+    vhost_disk
+    load "$FS_MODULE"
+    case $FS_MODULE in
+    ext4) mkfs.ext4 -q /dev/vda ;;
+    xfs) mkfs.xfs -q /dev/vda ;;
+    ntfs3) mkfs.ntfs -q -Q -F /dev/vda ;;
+    esac || fail "mkfs failed"
+    mount -t "$FS_MODULE" /dev/vda "$MOUNT" || fail "cannot mount $FS_MODULE"
+    /usr/bin/python3 "$E2E/fill_tree.py" "$MOUNT" 5 "$SMALL_FILES" "$LARGE_MIB"
+    manifest >/run/before
+    rm -r "$MOUNT"/* && fstrim "$MOUNT" || fail "the trim failed"
+    /usr/bin/python3 "$E2E/fill_tree.py" "$MOUNT" 5 "$SMALL_FILES" "$LARGE_MIB"
+    umount "$MOUNT"
+    echo 3 >/proc/sys/vm/drop_caches
+    mount -t "$FS_MODULE" /dev/vda "$MOUNT" || fail "cannot mount $FS_MODULE again"
+    manifest >/run/after
+    cmp /run/before /run/after || fail "$FS_MODULE lost or changed files"
+    sectors=$(</sys/block/vda/size)
+    : | tell ready
+    # The server grows the volume now, and the guest gets a notice.
+    for ((wait = 0; wait < 400; wait++)); do
+        [[ $(</sys/block/vda/size) == "$sectors" ]] || break
+        sleep 0.05
+    done
+    [[ $(</sys/block/vda/size) -gt $sectors ]] || fail "the disk has not grown"
+    case $FS_MODULE in
+    ext4) resize2fs /dev/vda ;;
+    xfs) xfs_growfs "$MOUNT" ;;
+    esac || fail "$FS_MODULE has not grown"
+    umount "$MOUNT"
+    wc -l </run/after | tell files
+}
+
+# Writes files for SECONDS_MIN and more, while the host kills the server again and again. No request may fail, and
+# all that fsync acknowledged must be found.
+write_while_server_dies() {
+    local writer
+    vhost_disk
+    load ext4
+    mkfs.ext4 -q /dev/vda || fail "mkfs failed"
+    # A request that fails makes the file system read-only, and the writer fail.
+    mount -o errors=remount-ro /dev/vda "$MOUNT" || fail "cannot mount"
+    /usr/bin/python3 "$E2E/fsync_writer.py" write "$MOUNT" "$SHARE/ledger" &
+    writer=$!
+    : | tell ready
+    until [[ -e $SHARE/enough ]]; do
+        kill -0 "$writer" || fail "the writer ended"
+        sleep 0.2
+    done
+    kill "$writer"
+    wait "$writer" || true
+    umount "$MOUNT"
+    echo 3 >/proc/sys/vm/drop_caches
+    e2fsck -fn /dev/vda || fail "ext4 is not clean"
+    mount /dev/vda "$MOUNT" || fail "cannot mount again"
+    /usr/bin/python3 "$E2E/fsync_writer.py" verify "$MOUNT" "$SHARE/ledger" >/run/verified ||
+        fail "ext4 lost what fsync had acknowledged"
+    ! dmesg | grep -i "i/o error" || fail "a request failed"
+    umount "$MOUNT"
+    tell verified </run/verified
+}
+
 # Uses more memory than there is, and finds all of it again; with PASSES=0 until the machine is killed.
 swap_over_nbd() {
     # Where a task is that waits too long goes to the console, not only that it waits.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 #
 # The machine tests in short, for every change: machine kills on DAX, the kernel's NBD client with ext4
-# and NTFS, and caches of stacked devices. tests/nightly.sh has the rest; see tests/e2e/tally.sh for how it ends.
+# and NTFS, disks by vhost-user-blk, and caches of stacked devices. tests/nightly.sh has the rest; see tests/e2e/tally.sh for how it ends.
 
 cd "$(dirname "$0")" || exit 1
 LANES=${LANES:-2}
@@ -9,5 +9,6 @@ source ../e2e/tally.sh
 
 run kill.py 2
 run client.py 0
+run vhost.py 10
 run devices.py
 tally

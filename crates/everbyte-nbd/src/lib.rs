@@ -71,7 +71,7 @@ pub use client::{Client, ClientError, ClientOptions, Cookie, Reply};
 pub use connections::Disconnected;
 pub use counters::{ConnectionInfo, ServerStats};
 pub use exports::{Durability, Export, ExportInfo, Exports, OpenError};
-pub use listener::{BindError, SocketFile};
+pub use listener::{BindError, Listener, SocketFile};
 pub use payloads::PayloadMemory;
 pub use remote::{Reconnect, RemoteDevice};
 pub use server::{ConnectionEnd, Server, Settings, serve_connection};

@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use std::fs::{File, Permissions};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -74,8 +74,8 @@ impl Default for SocketFile {
     }
 }
 
-/// A listening socket.
-pub(crate) struct Listener {
+/// A listening socket, also for other protocols over Unix sockets.
+pub struct Listener {
     pub(crate) socket: OwnedFd,
     /// The address, with the port chosen by the system if none was given.
     pub(crate) address: Address,
@@ -88,7 +88,7 @@ impl Listener {
     ///
     /// # Errors
     /// `InUse` if another server listens there; `NotASocket`; `Io`.
-    pub(crate) fn bind(address: &Address, file: SocketFile) -> Result<Self, BindError> {
+    pub fn bind(address: &Address, file: SocketFile) -> Result<Self, BindError> {
         let failed = |source| BindError::Io { address: address.clone(), source };
         match address {
             Address::Tcp(tcp) => {
@@ -143,6 +143,12 @@ impl Listener {
         // The acceptor polls first, and `accept` must not wait for a client that left.
         rustix::io::ioctl_fionbio(&socket, true).map_err(refused)?;
         Ok(Self { socket, address, file: None })
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 

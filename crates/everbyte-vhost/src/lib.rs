@@ -12,6 +12,7 @@
 mod config;
 mod inflight;
 mod memory;
+mod notice;
 mod request;
 mod ring;
 mod server;

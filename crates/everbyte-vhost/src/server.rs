@@ -18,6 +18,7 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 use vhost::vhost_user::{BackendReqHandler, Error};
 
+use crate::notice::SizeNotices;
 use crate::session::Session;
 
 /// Pause after a failure to accept, usually because the process has no descriptors left.
@@ -100,7 +101,7 @@ impl Drop for VhostServer {
 
 impl Shared {
     fn accept_all(&self, listener: &impl AsFd) {
-        while self.wait(listener.as_fd(), None) {
+        while self.wait(listener.as_fd(), None).is_some() {
             match accept_with(listener, SocketFlags::CLOEXEC) {
                 Ok(socket) => self.serve(UnixStream::from(socket)),
                 // The client can leave between the two calls.
@@ -113,8 +114,9 @@ impl Shared {
         }
     }
 
-    /// Waits until `socket` is readable or the time is over. Returns false if the server stops.
-    fn wait(&self, socket: impl AsFd, time: Option<Duration>) -> bool {
+    /// Waits until `socket` is readable or the time is over, and returns true in the first case. Returns `None` if
+    /// the server stops.
+    fn wait(&self, socket: impl AsFd, time: Option<Duration>) -> Option<bool> {
         let mut polled = [
             PollFd::from_borrowed_fd(self.stop.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN),
@@ -122,7 +124,8 @@ impl Shared {
         let time = time.and_then(|time| Timespec::try_from(time).ok());
         // An interrupted wait only leads to the next one.
         let _ = poll(&mut polled, time.as_ref());
-        !self.is_stopping.load(Ordering::SeqCst)
+        let is_readable = !polled[1].revents().is_empty();
+        (!self.is_stopping.load(Ordering::SeqCst)).then_some(is_readable)
     }
 
     fn serve(&self, socket: UnixStream) {
@@ -138,8 +141,9 @@ impl Shared {
         let own = Arc::new(clone);
         *self.current.lock() = Some(Arc::clone(&own));
         tracing::debug!(disk, "a virtual machine connected");
-        let session = Session::new(device, disk, disk, self.settings.write_back, Arc::clone(&own));
-        match self.messages(socket, session) {
+        let (write_back, theirs) = (self.settings.write_back, Arc::clone(&device));
+        let session = Session::new(theirs, disk, disk, write_back, Arc::clone(&own));
+        match self.messages(socket, session, &*device) {
             Ok(()) | Err(Error::Disconnected | Error::SocketBroken(_)) => {
                 tracing::debug!(disk, "the virtual machine disconnected");
             }
@@ -149,11 +153,22 @@ impl Shared {
     }
 
     /// Handles messages until the virtual machine or the server ends the connection.
-    fn messages(&self, socket: UnixStream, session: Session) -> Result<(), Error> {
+    fn messages(
+        &self,
+        socket: UnixStream,
+        session: Session,
+        device: &dyn BlockDevice,
+    ) -> Result<(), Error> {
         let session = Arc::new(StdMutex::new(session));
-        let Ok(events) = socket.try_clone() else { return Ok(()) };
+        let events = socket.try_clone().map_err(Error::SocketError)?;
         let mut handler = BackendReqHandler::from_stream(socket, Arc::clone(&session));
-        while self.wait(&events, None) {
+        let mut notices = SizeNotices::default();
+        while let Some(is_readable) = self.wait(&events, notices.look_time()) {
+            notices.send(device);
+            if !is_readable {
+                continue;
+            }
+            notices.look_at(events.as_fd(), device);
             let handled = handler.handle_request();
             let has_refused = session.lock().is_ok_and(|mut session| session.take_refusal());
             if !has_refused {

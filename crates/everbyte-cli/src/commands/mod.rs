@@ -36,6 +36,7 @@ mod run_program;
 mod run_served;
 pub(crate) mod serve;
 mod serve_config;
+mod serve_vhost;
 mod server;
 mod service;
 pub(crate) mod sim;

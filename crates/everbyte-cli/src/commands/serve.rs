@@ -18,8 +18,10 @@ use everbyte_media::{MediaOptions, Technology};
 use everbyte_nbd::{Address, Durability, PayloadMemory, Server, Settings, SocketFile};
 use everbyte_server::recording::{self, RecordError};
 use everbyte_server::{OpenPool, Options, SessionError, builder, wait_for};
+use everbyte_vhost::VhostServer;
 
 use super::server::{Stop, report_recovery, split_target, start_control};
+use super::serve_vhost::VhostTarget;
 use super::trust::TrustArgs;
 use super::{serve_config, service};
 use crate::arguments::{UsageError, find_group, find_user, parse_mode};
@@ -43,6 +45,7 @@ Examples:
   everbyte serve /dev/shm/p --nbd unix:/run/e.sock --socket-mode 660 --socket-group kvm
   everbyte serve /dev/shm/p --nbd unix:/run/e.sock --read-only-export base
   everbyte serve /dev/shm/p --nbd unix:/tmp/e.sock --record trace.csv.zst   record requests
+  everbyte serve /dev/shm/p --vhost disk=/run/disk.sock              to a virtual machine
   everbyte serve --config /etc/everbyte/pool.toml                    options from a file, as a service
 
 For each ready export the server prints a line 'ready: URI'. Without exports it prints the server's own URI. Without
@@ -85,6 +88,13 @@ pub(crate) struct Args {
     /// Without it, only commands reach the pool, through its control socket.
     #[arg(long, value_name = "ADDRESS")]
     nbd: Vec<Address>,
+    /// Serve a block volume or cache to virtual machines by vhost-user-blk, on the Unix socket PATH.
+    /// A guest sees no volatile write cache unless --write-back is given. Repeatable.
+    #[arg(long, value_name = "VOLUME=PATH")]
+    vhost: Vec<VhostTarget>,
+    /// Let guests of --vhost have a volatile write cache. They can switch it off and on.
+    #[arg(long)]
+    write_back: bool,
     /// Serve without any change: after a crash the server recovers a private copy of the pool.
     /// Clients cannot write.
     #[arg(long)]
@@ -93,14 +103,14 @@ pub(crate) struct Args {
     /// writable. Repeatable.
     #[arg(long, value_name = "VOLUME")]
     read_only_export: Vec<String>,
-    /// Permissions of the Unix sockets of --nbd, octal, such as 660. The default 600 lets only the
+    /// Permissions of the Unix sockets, octal, such as 660. The default 600 lets only the
     /// server's user and root connect. A client needs write permission to connect.
     #[arg(long, value_parser = parse_mode, value_name = "MODE")]
     socket_mode: Option<u32>,
-    /// Owner of the Unix sockets of --nbd, a user's name or number. Requires root.
+    /// Owner of the Unix sockets, a user's name or number. Requires root.
     #[arg(long, value_name = "USER")]
     socket_owner: Option<String>,
-    /// Group of the Unix sockets of --nbd, a name or number. It must be a group of the server's user.
+    /// Group of the Unix sockets, a name or number. It must be a group of the server's user.
     #[arg(long, value_name = "GROUP")]
     socket_group: Option<String>,
     /// Make every write durable before the reply, and announce no volatile cache. Required for
@@ -227,6 +237,7 @@ impl Args {
 /// The parts running while a pool is served, in the order of their stop.
 struct RunningServers {
     servers: Vec<Arc<Server>>,
+    vhosts: Vec<VhostServer>,
 }
 
 impl RunningServers {
@@ -236,19 +247,24 @@ impl RunningServers {
             pool.set_recorder(start_recording(pool, record, args.force)?);
         }
         let servers = listen_all(args, pool, passed)?;
+        let file = args.socket_file().map_err(anyhow::Error::new)?;
+        let vhosts = args.vhost.iter().map(|target| target.serve(pool, file, args.write_back));
+        let vhosts = vhosts.collect::<anyhow::Result<_>>()?;
         pool.set_servers(&servers);
         // After the addresses are taken: a failed start must not appear to commands as a server.
         start_control(pool)?;
-        Ok(Self { servers })
+        Ok(Self { servers, vhosts })
     }
 }
 
 impl Drop for RunningServers {
     fn drop(&mut self) {
         // All stop accepting first, so that the waits for running requests overlap.
+        self.vhosts.iter().for_each(VhostServer::begin_shutdown);
         for server in &self.servers {
             server.begin_shutdown();
         }
+        self.vhosts.iter().for_each(VhostServer::shutdown);
         for server in &self.servers {
             server.shutdown();
         }
@@ -321,7 +337,7 @@ fn serve(
     let ready = pool.open_exported(Instant::now() + READY_TIME_MAX, || stop.is_wanted())?;
     // A server about to end must not attract clients.
     if !stop.is_wanted() {
-        announce(&ready, &serving.servers);
+        announce(&ready, &serving.servers, &args.vhost);
         service::ready(&status(pool, &ready));
     }
     stop.wait();
@@ -381,14 +397,16 @@ fn listen_all(
 }
 
 /// Prints the ready exports, or the readiness of the server without one.
-fn announce(ready: &[String], servers: &[Arc<Server>]) {
+fn announce(ready: &[String], servers: &[Arc<Server>], vhosts: &[VhostTarget]) {
     let itself = [String::new()];
     let names = if ready.is_empty() { &itself } else { ready };
     let mut lines: Vec<String> = Vec::new();
     for server in servers {
         lines.extend(names.iter().map(|name| format!("ready: {}", server.address().uri(name))));
     }
-    if servers.is_empty() {
+    let vhosts = vhosts.iter().filter(|target| ready.contains(&target.volume));
+    lines.extend(vhosts.map(VhostTarget::ready_line));
+    if lines.is_empty() {
         lines.push("ready".to_owned());
     }
     for line in lines {
