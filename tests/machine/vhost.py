@@ -97,7 +97,7 @@ def try_file_system(machine, server, module, write_back, options):
         **orders(module, write_back),
     )
     machine.wait_for("ready")
-    run(server.program, "volume", "resize", server.pool, module, "400M")
+    run(server.program, "volume", "resize", server.pool, module, "--size", "400M")
     machine.finish()
     server.stop()
     cache = "write back" if write_back else "write through"

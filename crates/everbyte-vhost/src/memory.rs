@@ -86,7 +86,7 @@ impl GuestMemoryRegion for Region {
     ) -> Result<VolatileSlice<'_>, GuestMemoryError> {
         let invalid = GuestMemoryError::InvalidBackendAddress;
         let Ok(at) = usize::try_from(offset.raw_value()) else { return Err(invalid) };
-        if !at.checked_add(count).is_some_and(|end| end <= self.memory.len()) {
+        if at.checked_add(count).is_none_or(|end| end > self.memory.len()) {
             return Err(invalid);
         }
         let place = self.memory.address().wrapping_add(at);

@@ -335,11 +335,11 @@ impl<'m> GuestFace<'m> {
         let in_len = self.chain.writable_len - 1;
         let fua = if self.disk.is_write_through { Fua::Yes } else { Fua::No };
         let (work, offset, len) = match kind {
-            kind::IN if in_len % SECTOR == 0 => {
+            kind::IN if in_len.is_multiple_of(SECTOR) => {
                 tag.transfer = Transfer::Read;
                 (Work::Transfer, offset, in_len)
             }
-            kind::OUT if out_len % SECTOR == 0 => match self.gather(queue, out_len) {
+            kind::OUT if out_len.is_multiple_of(SECTOR) => match self.gather(queue, out_len) {
                 Some(payload) => {
                     tag.payload = payload;
                     (Work::Write, offset, out_len)

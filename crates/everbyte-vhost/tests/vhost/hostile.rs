@@ -170,7 +170,7 @@ fn wrong_descriptors_are_refused() {
         assert!(attempt(&mut guest), "it was accepted");
     };
     // A memory that is shorter than said, no file, or at impossible addresses.
-    let short = File::from(other.try_clone().unwrap());
+    let short = other.try_clone().unwrap();
     short.set_len(4096).unwrap();
     refused(&|guest| guest.frontend.set_mem_table(&[region(&short)]).is_err());
     let null = File::open("/dev/null").unwrap();
