@@ -2,7 +2,7 @@
 //! be the program's variables.
 //!
 //! Invariants: the used part of the region never exceeds the slots plus the DRAM limit, so every
-//! allocated byte can page; free parts hold zeroes. In a forked child the same addresses are
+//! allocated byte can page; free parts hold zeroes and are inaccessible. In a forked child the same addresses are
 //! ordinary memory: the region does not exist there, and the child makes no calls of it.
 
 use std::ops::Range;
@@ -47,6 +47,8 @@ pub(crate) struct Heap {
     arenas: AtomicU32,
     /// Some of it may be read alone.
     has_protected: AtomicBool,
+    /// A free part may be accessible and hold other bytes than zeroes.
+    has_unguarded: AtomicBool,
     /// This process is a forked child.
     is_child: AtomicBool,
 }
@@ -140,8 +142,12 @@ impl Heap {
             locked: Lock::new(FreeRanges::new(0..0)),
             arenas: AtomicU32::new(0),
             has_protected: AtomicBool::new(false),
+            has_unguarded: AtomicBool::new(false),
             is_child: AtomicBool::new(false),
         };
+        if !heap.set_access(&(end..base + len), libc::PROT_NONE) {
+            return Err("the kernel does not change access rights".into());
+        }
         if heap.has_slots(&mut heap.state.lock(), 0) {
             Ok(heap)
         } else {
@@ -184,15 +190,19 @@ impl Heap {
 
     /// Takes `len` bytes of zeroes, whole pages, at a multiple of `align`.
     pub(crate) fn take(&self, len: usize, align: usize) -> Option<usize> {
-        let state = &mut *self.state.lock();
-        let found = self.try_take(state, len, align);
-        if found.is_none() {
-            state.report_shortage(|| no_address_range(len, align));
-        }
-        found
+        let found = {
+            let state = &mut *self.state.lock();
+            let found = self.try_take(state, len, align);
+            if found.is_none() {
+                state.report_shortage(|| no_address_range(len, align));
+            }
+            found
+        }?;
+        self.admit(found..found + len).then_some(found)
     }
 
-    /// As [`take`](Self::take), without a word where it is for want of addresses.
+    /// Reserves the addresses for [`take`](Self::take), without access. No message for want of
+    /// addresses.
     fn try_take(&self, state: &mut State, len: usize, align: usize) -> Option<usize> {
         if !self.has_slots(state, len) {
             return None;
@@ -206,31 +216,57 @@ impl Heap {
     /// Takes `len` bytes of zeroes, whole pages, at a multiple of `align`, and the page before
     /// them. `align` is more than one page, in whole pages.
     pub(crate) fn take_behind_page(&self, len: usize, align: usize) -> Option<usize> {
-        let state = &mut *self.state.lock();
-        let (used, room) = (len.checked_add(PAGE)?, len.checked_add(align)?);
-        let has_slots = self.has_slots(state, used);
-        let Some(before) = has_slots.then(|| state.free.take(room, align)).flatten() else {
-            state.report_shortage(|| no_address_range(room, align));
-            return None;
+        let at = {
+            let state = &mut *self.state.lock();
+            let (used, room) = (len.checked_add(PAGE)?, len.checked_add(align)?);
+            let has_slots = self.has_slots(state, used);
+            let Some(before) = has_slots.then(|| state.free.take(room, align)).flatten() else {
+                state.report_shortage(|| no_address_range(room, align));
+                return None;
+            };
+            let at = before + align;
+            state.free.give(before..at - PAGE);
+            state.used_bytes += used;
+            state.end = state.end.max(at + len);
+            at
         };
-        let at = before + align;
-        state.free.give(before..at - PAGE);
-        state.used_bytes += used;
-        state.end = state.end.max(at + len);
-        Some(at)
+        self.admit(at - PAGE..at + len).then_some(at)
     }
 
     /// Takes exactly `range`, if it is free.
     pub(crate) fn take_at(&self, range: Range<usize>) -> bool {
-        let state = &mut *self.state.lock();
-        let len = range.end - range.start;
-        let end = range.end;
-        if !self.has_slots(state, len) || !state.free.take_at(range) {
-            return false;
+        {
+            let state = &mut *self.state.lock();
+            let len = range.end - range.start;
+            if !self.has_slots(state, len) || !state.free.take_at(range.clone()) {
+                return false;
+            }
+            state.used_bytes += len;
+            state.end = state.end.max(range.end);
         }
-        state.used_bytes += len;
-        state.end = state.end.max(end);
-        true
+        self.admit(range)
+    }
+
+    /// Gives the program access to a part just taken. If the kernel refuses, the part is free
+    /// again.
+    fn admit(&self, range: Range<usize>) -> bool {
+        let is_admitted = self.set_access(&range, kernel::READ_WRITE);
+        if is_admitted {
+            // After the kernel's change: a fault at a closed unit repeats until it is open.
+            self.open(&range);
+            // Without a guard the program could store to the part while it was free.
+            if self.has_unguarded.load(Ordering::SeqCst) {
+                self.discard(&range);
+            }
+        } else {
+            let state = &mut *self.state.lock();
+            state.used_bytes -= state.free.give(range);
+            state.report_shortage(|| {
+                "the kernel gives no access to it, as with too many mappings (vm.max_map_count)"
+                    .into()
+            });
+        }
+        is_admitted
     }
 
     /// Makes `range`, whole pages, new memory of the program, including its free parts. False
@@ -238,15 +274,17 @@ impl Heap {
     pub(crate) fn renew(&self, range: Range<usize>) -> bool {
         let Some(taken) = self.take_free(&range) else { return false };
         self.unpin(&range);
-        let is_writable = self.make_writable(&range);
-        self.discard(&range);
-        if !is_writable {
+        let is_writable = self.set_access(&range, kernel::READ_WRITE);
+        if is_writable {
+            self.open(&range);
+            self.discard(&range);
+        } else {
             taken.into_iter().for_each(|part| self.free(part));
         }
         is_writable
     }
 
-    /// Takes the free parts of `range`.
+    /// Takes the free parts of `range`, without access.
     fn take_free(&self, range: &Range<usize>) -> Option<Vec<Range<usize>>> {
         let state = &mut *self.state.lock();
         let free = state.free.within(range);
@@ -260,6 +298,11 @@ impl Heap {
         state.used_bytes += len;
         state.end = state.end.max(range.end);
         Some(free)
+    }
+
+    /// True if the program has unmapped some of `range`, or never had it.
+    pub(crate) fn has_free(&self, range: &Range<usize>) -> bool {
+        !self.state.lock().free.within(range).is_empty()
     }
 
     /// Ensures slots for `more` additional bytes. False without a message if the heap has too few
@@ -333,32 +376,68 @@ impl Heap {
         !self.is_child() && !self.locked.lock().within(range).is_empty()
     }
 
-    /// Frees `range`, whole pages. Parts already free stay free. Parts that cannot be made writable
-    /// stay used.
+    /// Frees `range`, whole pages, and removes all access to it. Parts already free stay free.
     pub(crate) fn free(&self, range: Range<usize>) {
         self.unpin(&range);
-        let is_writable = self.make_writable(&range);
-        self.discard(&range);
-        if is_writable {
-            let state = &mut *self.state.lock();
-            state.used_bytes -= state.free.give(range);
+        if !self.guard(&range) {
+            self.open(&range);
+            // Without write access its bytes cannot become zeroes: it stays used.
+            if !self.set_access(&range, kernel::READ_WRITE) {
+                return;
+            }
+            self.discard(&range);
+            // After the end of all evictions no thread of the region reads a page.
+            if !(self.has_ended() && self.set_access(&range, libc::PROT_NONE)) {
+                self.has_unguarded.store(true, Ordering::SeqCst);
+            }
         }
+        let state = &mut *self.state.lock();
+        state.used_bytes -= state.free.give(range);
+    }
+
+    /// Frees the pages and slots of `range` and makes it inaccessible. False if the region or the
+    /// kernel refuses, as beyond the maximum number of mappings.
+    fn guard(&self, range: &Range<usize>) -> bool {
+        if self.is_child() {
+            return self.try_discard(range) && self.set_access(range, libc::PROT_NONE);
+        }
+        // Before the access ends: the evictor reads the page of each unit that is not closed.
+        // SAFETY: the program discards the contents of these pages.
+        unsafe { self.region.close_shared(self.offsets(range)) }.is_ok()
+            && self.set_access(range, libc::PROT_NONE)
+    }
+
+    /// True if no page leaves DRAM from now on.
+    fn has_ended(&self) -> bool {
+        let failure = self.region.check();
+        let is_final = |error: &RegionError| {
+            matches!(
+                error,
+                RegionError::DescriptorLost | RegionError::StoreFailed | RegionError::Locked
+            )
+        };
+        !self.is_child() && failure.as_ref().is_err_and(is_final)
+    }
+
+    /// Lets the program's faults fill `range` again.
+    fn open(&self, range: &Range<usize>) {
+        if !self.is_child() {
+            // The range lies in the region, and this is its process.
+            let _cannot_fail = self.region.open(self.offsets(range));
+        }
+    }
+
+    /// Sets the program's access to whole pages. False if the kernel refuses.
+    fn set_access(&self, range: &Range<usize>, access: libc::c_int) -> bool {
+        let at = std::ptr::with_exposed_provenance_mut(range.start);
+        // SAFETY: the heap's pages. A caller that removes access has ended their use, also by the
+        // region.
+        unsafe { kernel::mprotect(at, range.end - range.start, access) == 0 }
     }
 
     /// The program has changed the access to a part.
     pub(crate) fn note_protected(&self) {
         self.has_protected.store(true, Ordering::SeqCst);
-    }
-
-    /// Makes `range`, whole pages, writable, whatever its access rights. False if the kernel
-    /// refuses.
-    pub(crate) fn make_writable(&self, range: &Range<usize>) -> bool {
-        if !self.has_protected.load(Ordering::SeqCst) {
-            return true;
-        }
-        let at = std::ptr::with_exposed_provenance_mut(range.start);
-        // SAFETY: the range is the heap's, and as everything there is at first afterwards.
-        unsafe { kernel::mprotect(at, range.end - range.start, kernel::READ_WRITE) == 0 }
     }
 
     /// Pins whole pages, once for any number of calls.
@@ -455,6 +534,9 @@ impl Heap {
             found
         };
         let Some((at, len)) = found else { return false };
+        if !self.admit(at..at + len) {
+            return false;
+        }
         let start = std::ptr::with_exposed_provenance(at);
         // SAFETY: the heap owns the range, mapped and zeroed, and gives it to the allocator
         // forever.

@@ -194,7 +194,7 @@ pub(crate) unsafe extern "C" fn mremap(
     if !is_plain || old_len == 0 || new_len == 0 || !old.start.is_multiple_of(PAGE) {
         return failed(libc::EINVAL);
     }
-    if part != old {
+    if part != old || outside_heap(|| heap.has_free(&old)) {
         return failed(libc::EFAULT);
     }
     if vfork::is_child() {
@@ -305,6 +305,10 @@ pub(crate) unsafe extern "C" fn mprotect(at: *mut c_void, len: size_t, prot: c_i
             }
             // SAFETY: the caller's promise.
             return around(at, len, &part, |at, len| unsafe { kernel::mprotect(at, len, prot) });
+        }
+        // Unmapped memory has no access rights to change.
+        if outside_heap(|| heap.has_free(&part)) {
+            return refused(libc::ENOMEM);
         }
         if prot & libc::PROT_WRITE != 0 {
             prot |= libc::PROT_READ;

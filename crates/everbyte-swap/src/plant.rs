@@ -11,6 +11,8 @@ pub(crate) enum Bug {
     CopiedBeforeProtected,
     /// A unit counts as stored before the removal of its page.
     StoredBeforeZapped,
+    /// A fault fills a closed unit.
+    FilledWhileClosed,
     /// A move copies a chunk to its run before stores to the chunk fault.
     CopiedBeforeFrozen,
     /// A chunk's run is free before its mapping is replaced.

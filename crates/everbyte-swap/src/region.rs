@@ -422,6 +422,34 @@ impl Region {
         self.backing.discard(run)
     }
 
+    /// As [`discard_shared`](Self::discard_shared), and no fault fills the range until
+    /// [`open`](Self::open): for a range without access, such as unmapped memory. The caller removes
+    /// the access after this call, because an access repeats its fault until then.
+    ///
+    /// # Errors
+    /// As there; `NotDirect` in direct mode.
+    ///
+    /// # Safety
+    /// As there.
+    pub unsafe fn close_shared(&self, range: Range<u64>) -> Result<(), RegionError> {
+        let run = self.to_move(&range)?;
+        if !(range.start.is_multiple_of(UNIT_BYTES) && range.end.is_multiple_of(UNIT_BYTES)) {
+            return Err(RegionError::Misaligned { start: range.start, end: range.end });
+        }
+        let _no_signals = BlockedSignals::new();
+        self.backing.close(run)
+    }
+
+    /// Lets faults fill the closed units of a range again. They hold zeroes.
+    ///
+    /// # Errors
+    /// `OutOfRange`, `ForkedChild`; `NotDirect` in direct mode.
+    pub fn open(&self, range: Range<u64>) -> Result<(), RegionError> {
+        let run = self.to_move(&range)?;
+        let _no_signals = BlockedSignals::new();
+        self.backing.open(run)
+    }
+
     /// Changes the DRAM limit. Minimum: 256 KiB and four thirds of the pinned bytes. The region
     /// reaches a lower limit gradually and reserves more slots for it. A higher limit keeps the
     /// reserved slots.

@@ -27,6 +27,12 @@ pub(crate) trait Backing: Send + Sync {
     /// As [`Region::discard_shared`](crate::Region::discard_shared): no caller relies on the units' contents.
     fn discard(&self, run: UnitRun) -> Result<(), RegionError>;
 
+    /// As [`Region::close_shared`](crate::Region::close_shared).
+    fn close(&self, run: UnitRun) -> Result<(), RegionError>;
+
+    /// As [`Region::open`](crate::Region::open).
+    fn open(&self, run: UnitRun) -> Result<(), RegionError>;
+
     /// Changes the limit on units in DRAM.
     fn set_limit(&self, units: u64) -> Result<(), RegionError>;
 

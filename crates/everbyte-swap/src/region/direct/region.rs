@@ -197,6 +197,14 @@ impl Backing for DirectRegion {
         self.shared.chunks.discard(run).map_err(region_error)
     }
 
+    fn close(&self, _: UnitRun) -> Result<(), RegionError> {
+        Err(RegionError::NotDirect { what: "close units" })
+    }
+
+    fn open(&self, _: UnitRun) -> Result<(), RegionError> {
+        Err(RegionError::NotDirect { what: "open units" })
+    }
+
     fn set_limit(&self, units: u64) -> Result<(), RegionError> {
         self.shared.chunks.set_limit(units / CHUNK_UNITS);
         Ok(())

@@ -108,6 +108,15 @@ impl Backing for PagedRegion {
         self.shared.pager.discard(run).map_err(region_error)
     }
 
+    fn close(&self, run: UnitRun) -> Result<(), RegionError> {
+        self.shared.pager.close(run).map_err(region_error)
+    }
+
+    fn open(&self, run: UnitRun) -> Result<(), RegionError> {
+        self.shared.pager.open(run);
+        Ok(())
+    }
+
     fn set_limit(&self, units: u64) -> Result<(), RegionError> {
         self.shared.pager.set_limit(units).map_err(region_error)
     }

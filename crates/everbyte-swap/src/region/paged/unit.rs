@@ -12,7 +12,8 @@
 //!                    |  copied out                     |     |
 //!                    +----------> Stored --------------+ <---+
 //! ```
-//! Every arrow passes through `Busy`: one thread owns the unit, and all others wait.
+//! Every arrow passes through `Busy`: one thread owns the unit, and all others wait. A close turns a
+//! unit of any phase into `Closed`, and an open turns it into `Empty`.
 //!
 //! Invariants:
 //! - A slot belongs to a unit exactly while it holds the unit's bytes: in `Stored` and `Clean`.
@@ -46,6 +47,8 @@ pub(crate) enum Phase {
     WritingBack,
     /// A thread is moving it.
     Busy,
+    /// It has neither a page nor a slot, and no fault fills it: it is outside the program's memory.
+    Closed,
 }
 
 const PHASE: u64 = 7;
@@ -67,6 +70,7 @@ pub(crate) struct Unit(u64);
 
 impl Unit {
     pub(crate) const EMPTY: Self = Self(Phase::Empty as u64);
+    pub(crate) const CLOSED: Self = Self(Phase::Closed as u64);
     pub(crate) const DIRTY: Self = Self(Phase::Dirty as u64);
 
     pub(crate) fn clean(slot: SlotNo) -> Self {
@@ -84,6 +88,7 @@ impl Unit {
             2 => Phase::Clean,
             3 => Phase::Dirty,
             4 => Phase::WritingBack,
+            6 => Phase::Closed,
             _ => Phase::Busy,
         }
     }

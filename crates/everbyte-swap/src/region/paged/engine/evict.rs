@@ -192,7 +192,7 @@ impl<M: Memory> Pager<M> {
         for at in (window * WINDOW..((window + 1) * WINDOW).min(self.units.len())).map(UnitNo) {
             self.memory.step();
             let seen = self.units.load(at);
-            if matches!(seen.phase(), Phase::Empty | Phase::Stored) {
+            if matches!(seen.phase(), Phase::Empty | Phase::Stored | Phase::Closed) {
                 continue;
             }
             let step = self.choose_unit(at, seen, batch);
@@ -303,7 +303,8 @@ impl<M: Memory> Pager<M> {
     fn claim_for_bridge(&self, at: UnitNo, bridge: &mut Vec<(UnitNo, Unit)>) -> bool {
         self.memory.step();
         let seen = self.units.load(at);
-        // A dirty page must stay writable, so a dirty unit ends the run.
+        // A dirty page must stay writable, so a dirty unit ends the run. So does a closed one: the
+        // kernel has another mapping there.
         let is_harmless = matches!(seen.phase(), Phase::Empty | Phase::Stored | Phase::Clean);
         let claimed = is_harmless && self.units.claim(at, seen);
         if claimed {

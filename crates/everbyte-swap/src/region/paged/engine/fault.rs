@@ -84,7 +84,11 @@ impl<M: Memory> Pager<M> {
             let seen = self.units.load(at);
             let done = match seen.phase() {
                 Phase::Busy => Ok(false),
-                Phase::Empty | Phase::Stored => self.fill(at, seen, access, is_fault),
+                // The fault began before the close. Repeated, the access meets the new access rights.
+                Phase::Closed if !planted(Bug::FilledWhileClosed) => return Ok(()),
+                Phase::Empty | Phase::Stored | Phase::Closed => {
+                    self.fill(at, seen, access, is_fault)
+                }
                 Phase::Clean | Phase::Dirty if !access.is_present => self.confirm(at, seen),
                 Phase::Clean | Phase::Dirty | Phase::WritingBack => {
                     self.store_to_protected(at, seen, is_fault)

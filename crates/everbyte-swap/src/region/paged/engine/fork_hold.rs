@@ -47,7 +47,9 @@ impl<M: Memory> Pager<M> {
                     self.memory.pause(tries);
                     tries += 1;
                 }
-                Phase::Empty | Phase::Clean | Phase::Dirty | Phase::WritingBack => return Ok(()),
+                Phase::Empty | Phase::Closed | Phase::Clean | Phase::Dirty | Phase::WritingBack => {
+                    return Ok(());
+                }
             }
         }
     }

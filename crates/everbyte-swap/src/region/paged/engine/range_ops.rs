@@ -85,6 +85,7 @@ impl<M: Memory> Pager<M> {
                     }
                     Err(error) => Err(self.failed(error)),
                 },
+                Phase::Closed => return Err(RangeError::BadPin(at)),
                 Phase::Dirty if seen.pins() == PINS_MAX => return Err(RangeError::BadPin(at)),
                 Phase::Dirty => {
                     if self.units.replace(at, seen, seen.with_pins(seen.pins() + 1)) {
@@ -133,8 +134,33 @@ impl<M: Memory> Pager<M> {
         }
     }
 
-    /// Makes units hold zeroes, without their pages or slots. Pinned ones are refused.
+    /// Makes units hold zeroes, without their pages or slots. Pinned ones are refused. Closed ones
+    /// stay closed.
     pub(crate) fn discard(&self, run: UnitRun) -> Result<(), RangeError> {
+        self.empty(run, Unit::EMPTY)
+    }
+
+    /// As [`discard`](Self::discard), and no fault fills the units until they are
+    /// [open](Self::open).
+    pub(crate) fn close(&self, run: UnitRun) -> Result<(), RangeError> {
+        self.empty(run, Unit::CLOSED)
+    }
+
+    /// Makes closed units empty ones.
+    pub(crate) fn open(&self, run: UnitRun) {
+        for at in (run.first.0..run.first.0 + run.units).map(UnitNo) {
+            // Only the opener changes a closed unit, except for short claims of a discard.
+            while matches!(self.units.load(at).phase(), Phase::Closed | Phase::Busy) {
+                if self.units.replace(at, Unit::CLOSED, Unit::EMPTY) {
+                    break;
+                }
+                self.memory.pause(0);
+            }
+        }
+    }
+
+    /// Discards units and leaves them as `next`.
+    fn empty(&self, run: UnitRun, next: Unit) -> Result<(), RangeError> {
         let end = run.first.0 + run.units;
         // Before any change: a refused call leaves every unit as it is.
         let pinned = (run.first.0..end).map(UnitNo).find(|&at| self.units.load(at).pins() > 0);
@@ -144,14 +170,14 @@ impl<M: Memory> Pager<M> {
         let mut from = run.first.0;
         while from < end {
             let to = ((from / WINDOW + 1) * WINDOW).min(end);
-            self.discard_in_window(from, to)?;
+            self.empty_in_window(from, to, next)?;
             from = to;
         }
         Ok(())
     }
 
-    /// Claims the units of (a part of) a window and empties them.
-    fn discard_in_window(&self, from: u64, to: u64) -> Result<(), RangeError> {
+    /// Claims the units of (a part of) a window, empties them and leaves them as `next`.
+    fn empty_in_window(&self, from: u64, to: u64, next: Unit) -> Result<(), RangeError> {
         // The evictor reads pages that it does not own: this call must not remove them during a
         // read.
         let _no_eviction = self.hold_evictor();
@@ -184,7 +210,7 @@ impl<M: Memory> Pager<M> {
             if let Some(slot) = seen.slot() {
                 self.free_slot(slot);
             }
-            self.settle(at, Unit::EMPTY);
+            self.settle(at, if seen == Unit::CLOSED { seen } else { next });
             if seen.is_resident() {
                 self.resident.fetch_sub(1, SeqCst);
             }
@@ -204,7 +230,7 @@ impl<M: Memory> Pager<M> {
             let seen = self.units.load(at);
             // A failed zap may have removed a clean or dirty unit's page.
             let has_page = seen.is_resident() && !self.is_doubtful();
-            if has_page || seen.phase() == Phase::WritingBack {
+            if has_page || matches!(seen.phase(), Phase::WritingBack | Phase::Closed) {
                 return None;
             }
             if seen.phase() != Phase::Busy && self.units.claim(at, seen) {

@@ -239,18 +239,44 @@ impl Program<'_> {
         }
     }
 
+    /// Closes a unit while other threads fault there, and opens it again.
+    fn close(&self) {
+        let own = OWN[self.me];
+        let run = UnitRun { first: UnitNo(own), units: 1 };
+        let is_closed = self.pager.close(run).is_ok();
+        for _ in 0..4 {
+            self.pager.memory.step();
+            let is_visible = self.pager.memory.pages.lock().unwrap().contains_key(&own);
+            assert!(!(is_closed && is_visible), "unit {own} is visible while closed");
+        }
+        self.pager.open(run);
+        if is_closed {
+            self.stored.lock().unwrap().remove(&own);
+        } else {
+            self.store(own, 0);
+        }
+    }
+
+    /// A fault at another thread's unit, closed or not.
+    fn fault_elsewhere(&self) {
+        let other = OWN[(self.me + 1) % THREADS];
+        self.pager.fault(UnitNo(other), Access::LOAD).expect("nothing fails here");
+    }
+
     fn run(&self, seed: u64) {
         let mut random = SmallRng::seed_from_u64(seed);
         for step in 1..=STEPS {
             let any = [SHARED[0], SHARED[1], SHARED[2], SHARED[3], OWN[self.me]];
             let at = any[random.random_range(0..any.len())];
-            match random.random_range(0..10) {
+            match random.random_range(0..12) {
                 0..3 => self.load(at),
                 3..6 => self.store(at, step as u64),
                 6 => self.store(at, 0),
                 7 => drop(self.pager.try_evict()),
                 8 => self.pin(at),
-                _ => self.discard(),
+                9 => self.discard(),
+                10 => self.close(),
+                _ => self.fault_elsewhere(),
             }
         }
         self.pager.memory.step();
@@ -324,8 +350,9 @@ fn every_planted_bug_is_caught() {
     let bugs = [
         (Bug::SlotFreedBeforeFill, "unit 1 for thread"),
         (Bug::TwoFillers, "nothing fails here: DescriptorLost"),
-        (Bug::CopiedBeforeProtected, "is Dirty"),
+        (Bug::CopiedBeforeProtected, "pinned unit 0 is gone"),
         (Bug::StoredBeforeZapped, "nothing fails here: DescriptorLost"),
+        (Bug::FilledWhileClosed, "is visible while closed"),
     ];
     bugs.into_iter().for_each(|(bug, words)| SEARCH.assert_caught(bug, words));
 }
