@@ -1,8 +1,13 @@
 //! Guests and virtual machines with bad intentions. In each case another guest of the same process goes on.
 
 use std::fs::File;
+use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
 
 use vhost::VhostBackend;
 use vhost::vhost_user::VhostUserFrontend;
@@ -252,4 +257,61 @@ fn truncated_inflight_region_ends_connection() {
         guest.kick(0);
         assert!(guest.is_disconnected());
     });
+}
+
+#[test]
+fn random_rings_never_harm_the_server() {
+    let mut rng = SmallRng::seed_from_u64(47);
+    let (host, other) = (Host::new(false), Host::new(false));
+    let mut bystander = Guest::new(&other, 1, 0);
+    for _ in 0..150 {
+        let mut guest = Guest::new(&host, 1, 0);
+        for _ in 0..8 {
+            // Mostly plausible values: wholly random ones fail at the first check.
+            for index in 0..12 {
+                let address = match rng.random_range(0..8) {
+                    0 => rng.random(),
+                    1 => GUEST + MEMORY_LEN - rng.random_range(0..600),
+                    2 => guest.header(0, index, rng.random_range(0..15), rng.random_range(0..9000)),
+                    _ => Guest::address(0, rng.random_range(0..0x20000)),
+                };
+                let lens = [0, 1, 16, 32, 512, 4096, 65536, rng.random()];
+                let len = lens[rng.random_range(0..lens.len())];
+                let flags = rng.random_range(0..8);
+                guest.descriptor(0, 0, index, (address, len, flags, rng.random_range(0..13)));
+            }
+            guest.publish(0, rng.random_range(0..13));
+            guest.kick(0);
+        }
+        // All are answered or the connection ends: the requests may have changed the rings.
+        if guest.frontend.get_vring_base(0).is_ok() {
+            guest.memory.set_len(rng.random_range(0..MEMORY_LEN)).unwrap();
+        }
+    }
+    assert_eq!(bystander.write(0, 0, &[4; 512]), 0);
+    assert_eq!(Guest::new(&host, 1, 0).read(0, 0, 512).0, 0);
+}
+
+#[test]
+fn random_messages_never_harm_the_server() {
+    let mut rng = SmallRng::seed_from_u64(48);
+    let (host, other) = (Host::new(false), Host::new(false));
+    let mut bystander = Guest::new(&other, 1, 0);
+    for _ in 0..300 {
+        let mut socket = UnixStream::connect(&host.path).unwrap();
+        for _ in 0..20 {
+            let len: u32 = [0, 8, 16, 20, 32, 40, 300][rng.random_range(0..7)];
+            let announced = if rng.random_range(0..9) == 0 { rng.random() } else { len };
+            let mut message = rng.random_range(0_u32..45).to_le_bytes().to_vec();
+            message.extend(1_u32.to_le_bytes());
+            message.extend(announced.to_le_bytes());
+            message.extend((0..len).map(|_| if rng.random() { 0 } else { rng.random::<u8>() }));
+            // The server may have ended the connection.
+            if socket.write_all(&message).is_err() {
+                break;
+            }
+        }
+    }
+    assert_eq!(bystander.write(0, 0, &[4; 512]), 0);
+    assert_eq!(Guest::new(&host, 1, 0).read(0, 0, 512).0, 0);
 }
