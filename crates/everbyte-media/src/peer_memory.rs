@@ -18,6 +18,10 @@ const PAGE: u64 = 4096;
 /// The magic number of hugetlbfs (`statfs`).
 const HUGETLBFS: i64 = 0x9584_58f6;
 
+/// The magic numbers of file systems with a server: FUSE, NFS, 9P, SMB and Ceph. The server can be the other
+/// process, and a page fault would wait for it without an end.
+const SERVED: [i64; 6] = [0x6573_5546, 0x6969, 0x0102_1997, 0xff53_4d42, 0xfe53_4d42, 0x00c3_6400];
+
 /// A shared mapping of another process's file, such as a guest's memory.
 ///
 /// The other process may change the bytes at any time, so no caller makes a reference to them. If the other
@@ -62,8 +66,8 @@ impl PeerMemory {
     /// Maps `len` bytes of `file` from `offset` on, for loads and stores.
     ///
     /// # Errors
-    /// The file is not a regular file, is shorter than the range or cannot be mapped, `len` is 0, or the process
-    /// has no place for another protected range.
+    /// The file is not a regular file, is on a file system with a server, is shorter than the range or cannot be
+    /// mapped, `len` is 0, or the process has no place for another protected range.
     pub fn map(file: &File, offset: u64, len: usize) -> io::Result<Self> {
         let invalid = |reason: &str| io::Error::new(io::ErrorKind::InvalidInput, reason.to_owned());
         let found = file.metadata()?;
@@ -139,6 +143,9 @@ impl Drop for PeerMemory {
 /// The size of the file's pages in bytes.
 fn page_of(file: &File) -> io::Result<u64> {
     let system = rustix::fs::fstatfs(file)?;
+    if SERVED.contains(&system.f_type) {
+        return Err(io::Error::new(io::ErrorKind::Unsupported, "the file system has a server"));
+    }
     match system.f_type == HUGETLBFS {
         true => Ok(u64::try_from(system.f_bsize).unwrap_or(PAGE)),
         false => Ok(PAGE),

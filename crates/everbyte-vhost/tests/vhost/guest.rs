@@ -93,9 +93,13 @@ pub(crate) struct Host {
 
 impl Host {
     pub(crate) fn new(write_back: bool) -> Self {
+        Self::named("disk", write_back)
+    }
+
+    pub(crate) fn named(name: &str, write_back: bool) -> Self {
         let spy = Arc::new(Spy { inner: MemoryDevice::new(4 << 20), events: Mutex::default() });
         let device: Arc<dyn BlockDevice> = Arc::<Spy>::clone(&spy);
-        let (path, server, folder) = serve(device, write_back);
+        let (path, server, folder) = serve(device, name, write_back);
         Self { path, spy, server, _folder: folder }
     }
 
@@ -106,13 +110,14 @@ impl Host {
 
 pub(crate) fn serve(
     device: Arc<dyn BlockDevice>,
+    name: &str,
     write_back: bool,
 ) -> (PathBuf, VhostServer, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("vhost.sock");
     let listener = UnixListener::bind(&path).unwrap();
     listener.set_nonblocking(true).unwrap();
-    let settings = VhostSettings { name: "disk".to_owned(), write_back };
+    let settings = VhostSettings { name: name.to_owned(), write_back };
     let open = move || Ok(Arc::clone(&device));
     (path, VhostServer::start(listener, settings, Box::new(open)).unwrap(), folder)
 }

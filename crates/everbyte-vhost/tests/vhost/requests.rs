@@ -155,7 +155,7 @@ fn serial_number_is_the_volume() {
 fn read_only_device_refuses_writes() {
     let inner = Arc::new(MemoryDevice::new(1 << 20));
     let device = ReadOnlyDevice::new(inner as Arc<dyn BlockDevice>, "a test");
-    let (path, server, folder) = serve(Arc::new(device), false);
+    let (path, server, folder) = serve(Arc::new(device), "disk", false);
     let mut host = Host::new(false);
     (host.path, host.server) = (path, server);
     let mut guest = Guest::new(&host, 1, RO);
@@ -274,4 +274,35 @@ fn config_tells_the_size() {
     assert_eq!(space[..8], 8192_u64.to_le_bytes());
     assert_eq!(space[60..], [0; 36]);
     assert_eq!(frontend.get_queue_num().unwrap(), 64);
+}
+
+/// Sleeps of the threads with this name so far, and their processor time in ticks.
+fn thread_activity(name: &str) -> Vec<(String, String)> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let read = |task: &std::path::Path, file| std::fs::read_to_string(task.join(file)).ok();
+    let mut found = Vec::new();
+    for task in tasks.filter_map(|task| task.ok()).map(|task| task.path()) {
+        if read(&task, "comm").is_some_and(|comm| comm.trim().ends_with(name)) {
+            let status = read(&task, "status").unwrap();
+            let sleeps = status.lines().find(|line| line.starts_with("voluntary")).unwrap();
+            let stat = read(&task, "stat").unwrap();
+            let times: Vec<_> = stat.split(' ').skip(13).take(2).collect();
+            found.push((sleeps.to_owned(), times.join(" ")));
+        }
+    }
+    found
+}
+
+#[test]
+fn idle_queues_sleep() {
+    let host = Host::named("idle", false);
+    let mut guest = Guest::new(&host, 2, 0);
+    for _ in 0..50 {
+        assert_eq!(guest.write(0, 0, &[3; 512]), 0);
+    }
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    let before = thread_activity("-idle");
+    assert_eq!(before.len(), 3, "two queues and the connection");
+    std::thread::sleep(std::time::Duration::from_millis(400));
+    assert_eq!(thread_activity("-idle"), before);
 }
