@@ -66,8 +66,8 @@ impl PeerMemory {
     /// Maps `len` bytes of `file` from `offset` on, for loads and stores.
     ///
     /// # Errors
-    /// The file is not a regular file, is on a file system with a server, is shorter than the range or cannot be
-    /// mapped, `len` is 0, or the process has no place for another protected range.
+    /// The file is not a regular file, is on a file system with a server, or is shorter than the range. `len` is 0.
+    /// The system cannot map the range, or the process has no place for another protected range.
     pub fn map(file: &File, offset: u64, len: usize) -> io::Result<Self> {
         let invalid = |reason: &str| io::Error::new(io::ErrorKind::InvalidInput, reason.to_owned());
         let found = file.metadata()?;

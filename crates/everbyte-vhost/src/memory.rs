@@ -31,7 +31,7 @@ impl Region {
     /// Maps a region of a guest.
     ///
     /// # Errors
-    /// The file is no memory of that size, or the addresses overflow.
+    /// The file is not memory of that size, or the addresses overflow.
     pub(crate) fn map(region: &VhostUserMemoryRegion, file: &File) -> io::Result<Self> {
         let &VhostUserMemoryRegion { guest_phys_addr, memory_size, user_addr, mmap_offset } =
             region;

@@ -2,8 +2,8 @@
 //!
 //! Invariants: a request is answered after all earlier ones, so the used ring has the order of the available ring.
 //! A payload is copied once, before the device compares it, because the guest can change it at any time. For the
-//! same reason reads pass through a private buffer: the device may discard what it copied first, and such bytes can
-//! be another volume's.
+//! same reason reads pass through a private buffer: the device may discard its first copy, and such bytes can be
+//! another volume's.
 
 use std::ops::Range;
 

@@ -166,8 +166,12 @@ fn run(ring: &mut Ring, stop: &Stop) -> Result<(), RingFailure> {
     }
     let mut spin = Spin { time: SPIN_MIN, to_skip: 0 };
     drain.queue.disable_notification(drain.map)?;
-    while !stop.is_wanted.load(Ordering::SeqCst) {
-        if drain.drain()? || spin.look(&drain)? {
+    loop {
+        let has_drained = drain.drain()?;
+        if stop.is_wanted.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        if has_drained || spin.look(&drain)? {
             continue;
         }
         // True if a request came before the guest could see that it must notify.
@@ -176,7 +180,6 @@ fn run(ring: &mut Ring, stop: &Stop) -> Result<(), RingFailure> {
         }
         drain.queue.disable_notification(drain.map)?;
     }
-    Ok(())
 }
 
 /// Sleeps until the guest or the end wakes the thread.

@@ -1,6 +1,7 @@
 //! The server of one device on one socket: it takes a connection at a time, as virtual machines expect.
 //!
-//! Invariant: after `shutdown` no thread of the server runs, and the device is released.
+//! Invariant: after `shutdown` no thread of the server runs, and the device is released, unless a request hangs in
+//! the device.
 
 use std::io;
 use std::net::Shutdown;
@@ -9,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex as StdMutex};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use everbyte_device::BlockDevice;
 use parking_lot::Mutex;
@@ -23,6 +24,10 @@ use crate::session::Session;
 
 /// Pause after a failure to accept, usually because the process has no descriptors left.
 const EXHAUSTED_REST: Duration = Duration::from_millis(100);
+
+/// Time that a shutdown waits for requests in their device. Then it leaves their threads behind.
+const SHUTDOWN_TIME_MAX: Duration = Duration::from_secs(4);
+const SHUTDOWN_LOOK: Duration = Duration::from_millis(2);
 
 /// Opens the device for a connection. The reason of a failure is for the log; the virtual machine can reconnect.
 pub type OpenDevice = dyn Fn() -> Result<Arc<dyn BlockDevice>, String> + Send + Sync;
@@ -46,6 +51,7 @@ struct Shared {
     settings: VhostSettings,
     open: Box<OpenDevice>,
     is_stopping: AtomicBool,
+    stopping_since: Mutex<Option<Instant>>,
     /// Readable once the server stops.
     stop: OwnedFd,
     current: Mutex<Option<Arc<UnixStream>>>,
@@ -64,8 +70,10 @@ impl VhostServer {
     ) -> io::Result<Self> {
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let name = format!("vhost-{}", settings.name);
-        let (is_stopping, current) = (AtomicBool::new(false), Mutex::default());
-        let shared = Arc::new(Shared { settings, open, is_stopping, stop, current });
+        let (is_stopping, stopping_since) = (AtomicBool::new(false), Mutex::default());
+        let current = Mutex::default();
+        let shared = Shared { settings, open, is_stopping, stopping_since, stop, current };
+        let shared = Arc::new(shared);
         let theirs = Arc::clone(&shared);
         let thread =
             thread::Builder::new().name(name).spawn(move || theirs.accept_all(&listener))?;
@@ -74,6 +82,7 @@ impl VhostServer {
 
     /// Begins a shutdown and returns immediately. Running requests end, and later ones stay in their ring.
     pub fn begin_shutdown(&self) {
+        self.shared.stopping_since.lock().get_or_insert_with(Instant::now);
         self.shared.is_stopping.store(true, Ordering::SeqCst);
         // It fails only if it is readable already.
         let _ = rustix::io::write(&self.shared.stop, &1_u64.to_ne_bytes());
@@ -83,10 +92,18 @@ impl VhostServer {
         }
     }
 
-    /// Shuts down, and returns when the requests have ended.
+    /// Shuts down, and returns when the requests have ended, or 4 s after the shutdown began.
     pub fn shutdown(&self) {
         self.begin_shutdown();
+        let began = self.shared.stopping_since.lock().unwrap_or_else(Instant::now);
         let Some(thread) = self.thread.lock().take() else { return };
+        while !thread.is_finished() {
+            if began.elapsed() > SHUTDOWN_TIME_MAX {
+                tracing::warn!(disk = self.shared.settings.name, "a request hangs in the device");
+                return;
+            }
+            thread::sleep(SHUTDOWN_LOOK);
+        }
         if thread.join().is_err() {
             tracing::error!("a thread of the vhost server has panicked");
         }

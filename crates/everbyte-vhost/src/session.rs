@@ -1,7 +1,7 @@
-//! One connection of a virtual machine: its messages, and the state that they set up.
+//! One connection of a virtual machine: its messages and its state.
 //!
-//! Invariants: a queue runs only while it has memory, addresses, a kick and permission. Every change of what a
-//! queue uses ends its thread first, so a thread never sees a table replaced. The crate `vhost` checks the form of
+//! Invariants: a queue runs only while it has memory, addresses, a kick and permission. Every change of its
+//! memory or ring ends the thread of a queue first, so a thread never sees a table replaced. The crate `vhost` checks the form of
 //! messages; their values are checked here.
 
 use std::fs::File;
@@ -323,6 +323,10 @@ impl VhostUserBackendReqHandlerMut for Session {
 
     fn set_vring_call(&mut self, index: u8, file: Option<File>) -> Result<()> {
         let file = file.map(eventfd_of).transpose()?;
+        if let Some(call) = &file {
+            // An earlier server may have ended between an answer and its notification.
+            let _ = rustix::io::write(call, &1_u64.to_ne_bytes());
+        }
         *self.vring(u32::from(index))?.call.lock() = file;
         Ok(())
     }

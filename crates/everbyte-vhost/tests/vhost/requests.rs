@@ -185,6 +185,8 @@ fn indirect_table_is_followed() {
 fn event_index_limits_notifications() {
     let host = Host::new(false);
     let mut guest = Guest::new(&host, 1, EVENT_IDX);
+    // A queue starts with a notification, for the answers of an earlier server.
+    assert_eq!(guest.notifications(0), 1);
     // The driver asks for a notification after the first answer, and never changes that.
     assert_eq!(guest.write(0, 0, &[1; 512]), 0);
     for _ in 0..9 {
@@ -242,7 +244,7 @@ fn unanswered_requests_complete_after_reconnect() {
 }
 
 #[test]
-fn replaced_memory_is_used_at_once() {
+fn replaced_memory_is_used() {
     let host = Host::new(false);
     let mut guest = Guest::new(&host, 1, 0);
     assert_eq!(guest.write(0, 0, &[3; 512]), 0);
@@ -305,4 +307,39 @@ fn idle_queues_sleep() {
     assert_eq!(before.len(), 3, "two queues and the connection");
     std::thread::sleep(std::time::Duration::from_millis(400));
     assert_eq!(thread_activity("-idle"), before);
+}
+
+/// A device that hangs in a write until it is released.
+struct Hanging(MemoryDevice, std::sync::Mutex<std::sync::mpsc::Receiver<()>>);
+
+impl everbyte_device::Decorator for Hanging {
+    type Inner = MemoryDevice;
+    const PASSTHROUGH: everbyte_device::Passthrough = everbyte_device::Passthrough::Split;
+
+    fn inner(&self) -> &MemoryDevice {
+        &self.0
+    }
+
+    fn write(&self, _: u64, _: &[u8], _: Fua) -> Result<(), everbyte_device::DeviceError> {
+        // An error as well: the sender is gone at the end of the test.
+        let _ = self.1.lock().unwrap().recv();
+        Err(everbyte_device::DeviceError::Gone)
+    }
+}
+
+#[test]
+fn shutdown_leaves_hanging_request_behind() {
+    let (release, released) = std::sync::mpsc::channel();
+    let device = Hanging(MemoryDevice::new(1 << 20), std::sync::Mutex::new(released));
+    let (path, server, _folder) = serve(Arc::new(device), "disk", false);
+    let mut host = Host::new(false);
+    (host.path, host.server) = (path, server);
+    let mut guest = Guest::new(&host, 1, 0);
+    let head = guest.chain(0, 0, OUT, 0, 512);
+    guest.publish(0, head);
+    guest.kick(0);
+    host.server.shutdown();
+    drop(release);
+    assert_eq!(guest.answer(0), Some((u32::from(head), 1)));
+    assert_eq!(guest.status(0, 0), 1);
 }
