@@ -27,6 +27,7 @@ mod socket;
 mod swap;
 mod trace;
 mod trace_reference;
+mod vhost;
 
 pub use address::address;
 pub use cache::cache_volume;
@@ -44,6 +45,7 @@ pub use trace::{
     trace_kvcache, trace_lcs, trace_mobibench, trace_msr, trace_oracle_general, trace_spc,
     trace_vscsi1, trace_vscsi2,
 };
+pub use vhost::{vhost_messages, vhost_ring};
 
 use std::fmt::Debug;
 use std::sync::LazyLock;
@@ -67,7 +69,7 @@ fn story<S: Debug + for<'b> Arbitrary<'b>>(bytes: &[u8]) -> Option<S> {
 pub type Target = (&'static str, fn(&[u8]));
 
 /// The targets. None of them may fail. The canary must fail, and is not among them.
-pub const TARGETS: [Target; 27] = [
+pub const TARGETS: [Target; 29] = [
     ("pool_image", pool_image),
     ("cache_volume", cache_volume),
     ("fs_image", fs_image),
@@ -95,4 +97,6 @@ pub const TARGETS: [Target; 27] = [
     ("trace_fiu", trace_fiu),
     ("trace_kvcache", trace_kvcache),
     ("trace_lcs", trace_lcs),
+    ("vhost_messages", vhost_messages),
+    ("vhost_ring", vhost_ring),
 ];

@@ -113,6 +113,19 @@ fn swap_table() {
 }
 
 #[test]
+fn vhost_messages() {
+    replay("vhost_messages");
+}
+
+#[test]
+fn vhost_ring() {
+    replay("vhost_ring");
+    for seed in 0..300 {
+        everbyte_fuzz::vhost_ring(&random_bytes(seed));
+    }
+}
+
+#[test]
 fn config() {
     replay("config");
 }

@@ -18,4 +18,4 @@ mod ring;
 mod server;
 mod session;
 
-pub use server::{OpenDevice, VhostServer, VhostSettings};
+pub use server::{OpenDevice, VhostServer, VhostSettings, serve_connection};

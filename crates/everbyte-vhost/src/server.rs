@@ -186,12 +186,43 @@ impl Shared {
                 continue;
             }
             notices.look_at(events.as_fd(), device);
-            let handled = handler.handle_request();
-            let has_refused = session.lock().is_ok_and(|mut session| session.take_refusal());
-            if !has_refused {
-                handled?;
-            }
+            handle(&mut handler, &session)?;
         }
         Ok(())
+    }
+}
+
+/// Handles one message.
+fn handle(
+    handler: &mut BackendReqHandler<StdMutex<Session>>,
+    session: &StdMutex<Session>,
+) -> Result<(), Error> {
+    let handled = handler.handle_request();
+    match session.lock().is_ok_and(|mut session| session.take_refusal()) {
+        true => Ok(()),
+        false => handled,
+    }
+}
+
+/// Serves one connected socket, accepted elsewhere, on the calling thread until the virtual machine has left. Each
+/// queue has a thread for as long.
+///
+/// # Errors
+/// The reason of an end by the server, for the log.
+pub fn serve_connection(
+    socket: UnixStream,
+    device: Arc<dyn BlockDevice>,
+    settings: &VhostSettings,
+) -> io::Result<()> {
+    let own = Arc::new(socket.try_clone()?);
+    let (name, write_back) = (&settings.name, settings.write_back);
+    let session = Arc::new(StdMutex::new(Session::new(device, name, name, write_back, own)));
+    let mut handler = BackendReqHandler::from_stream(socket, Arc::clone(&session));
+    loop {
+        match handle(&mut handler, &session) {
+            Ok(()) => {}
+            Err(Error::Disconnected | Error::SocketBroken(_)) => return Ok(()),
+            Err(error) => return Err(io::Error::other(error.to_string())),
+        }
     }
 }
