@@ -14,7 +14,8 @@ use everbyte_policy::trace::{Content, Format, Problem, Refusal, TraceError};
 use everbyte_pool::PoolError;
 use everbyte_pool::file::FileError;
 use everbyte_server::recording::RecordError;
-use everbyte_server::{Busy, SessionError};
+
+use crate::session::{Busy, SessionError};
 
 /// Returns advice on commands about `error`, if any.
 pub(crate) fn advice(error: &anyhow::Error) -> Option<Cow<'static, str>> {

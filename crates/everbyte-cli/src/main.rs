@@ -8,12 +8,14 @@
 mod advice;
 mod arguments;
 mod commands;
+mod config;
 mod demo;
 mod expected_events;
 mod help;
 mod interrupt;
 mod log;
 mod output;
+mod session;
 mod simulation;
 mod size;
 mod time;

@@ -3,7 +3,11 @@
 //! Oracle: no panic, and every accepted file has the same entries after they were written as plain
 //! TOML and read again. A mistake has a line of the file.
 
-use everbyte_server::{ConfigEntry, ConfigValue, parse_config};
+// The program is no library, and the parser has no other user: its file is a module of both.
+#[path = "../../everbyte-cli/src/config.rs"]
+mod syntax;
+
+use syntax::{ConfigEntry, ConfigValue, parse_config};
 
 /// Reads `bytes` as a configuration.
 ///

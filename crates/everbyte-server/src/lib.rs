@@ -1,8 +1,8 @@
 //! A pool open in this process: its volumes, their clients, changes of both, and its closing.
 //!
 //! Owns the handles of volumes of every kind, exports for NBD servers, and the answers to control
-//! requests. Owns the backing devices of caches, the recording of requests, and the route of a
-//! command to the pool or to its server. Command lines and signals belong to the program.
+//! requests. Owns the backing devices of caches and the recording of requests. Command lines, the
+//! route of a command to its pool, and signals belong to the program.
 //!
 //! A user of one volume never waits for another volume. [`OpenPool`] has the necessary locks: a
 //! lock of the table of volumes, held for lookups only, and a quiesce lock of each volume. The
@@ -13,7 +13,6 @@
 mod changes;
 mod close;
 mod close_status;
-mod config;
 mod exports;
 mod files;
 mod fs_mounts;
@@ -25,15 +24,12 @@ mod open_pool;
 mod quiesce;
 pub mod recording;
 mod request_error;
-mod session;
 mod status;
 mod swap_export;
 mod volumes;
 mod words;
 
-pub use config::{ConfigEntry, ConfigError, ConfigValue, parse_config};
 pub use everbyte_fuse::{
     DirMount, KernelCaching, Loss, MountOptions, Privileges, Remount, remount, source_of,
 };
 pub use open_pool::{OpenPool, Options};
-pub use session::{Access, Busy, Session, SessionError, ask, builder, wait_for};

@@ -16,13 +16,13 @@ use everbyte_control::{
     Cause, FileEntry, FileId, FileKind, FileLeak, FilePlace, FileRequest, FileSpace, FileStatus,
     NewFile, PIECE_BYTES_MAX, PathBytes, Request, Response, SetFile, TimeNs, UnreadableEntry,
 };
-use everbyte_server::{Access, Session, SessionError};
 
 use super::server::split_target;
 use super::unexpected;
 use crate::arguments::UsageError;
 use crate::interrupt::InterruptError;
 use crate::output;
+use crate::session::{Access, Session, SessionError};
 
 /// Bytes of a file per request.
 pub(crate) const PIECE_BYTES: usize = PIECE_BYTES_MAX as usize;

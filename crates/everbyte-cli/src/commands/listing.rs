@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use everbyte_control::{Request, Response};
-use everbyte_server::{Access, SessionError, ask};
 use serde::Serialize;
 
 use crate::output;
+use crate::session::{Access, SessionError, ask};
 
 /// Arguments of a listing command.
 #[derive(clap::Args)]

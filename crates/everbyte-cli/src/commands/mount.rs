@@ -10,10 +10,7 @@ use clap::ValueEnum;
 use everbyte::Pool;
 use everbyte::error::FileError;
 use everbyte_control::{Cause, ControlClient, ControlError};
-use everbyte_server::{
-    KernelCaching, MountOptions, OpenPool, Options, Privileges, SessionError, builder, source_of,
-    wait_for,
-};
+use everbyte_server::{KernelCaching, MountOptions, OpenPool, Options, Privileges, source_of};
 
 use super::mount_options::{Atime, OptionList};
 use super::mount_served::ServedMount;
@@ -21,6 +18,7 @@ use super::server::{Stop, report_recovery, split_target, start_control};
 use super::trust::TrustArgs;
 use super::{mount_background, mount_served, service};
 use crate::arguments::UsageError;
+use crate::session::{SessionError, builder, wait_for};
 use crate::size::parse_duration;
 
 const EXAMPLES: &str = "\

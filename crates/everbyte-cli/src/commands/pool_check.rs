@@ -5,13 +5,14 @@ use std::process::ExitCode;
 
 use everbyte::error::{FileError, PoolError};
 use everbyte_control::{CheckStatus, HealthStatus, Request, Response, ScrubProblem};
-use everbyte_server::{Access, OpenPool, Options, Session, SessionError, ask, builder, wait_for};
+use everbyte_server::{OpenPool, Options};
 use serde::Serialize;
 
 use super::pool_scrub::{describe, part};
 use super::pool_status::{of_superblock, verdict};
 use super::{unexpected, volumes};
 use crate::output;
+use crate::session::{Access, Session, SessionError, ask, builder, wait_for};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use everbyte_pool::VOLUMES_MAX_DEFAULT;
 use everbyte_pool::file::{CreateOptions, create_with_progress};
-use everbyte_server::SessionError;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
 use crate::interrupt::Interrupt;
 use crate::output;
+use crate::session::SessionError;
 use crate::size::{parse_size, show_size};
 
 /// Work shorter than this shows no progress.

@@ -10,11 +10,11 @@ use everbyte_control::{Request, Response, VolumeStatus, remove_left_socket, sock
 use everbyte_media::Mapped;
 use everbyte_pool::Pool;
 use everbyte_pool::file::delete;
-use everbyte_server::{Access, SessionError, ask};
 use serde::Serialize;
 
 use super::unexpected;
 use crate::output;
+use crate::session::{Access, SessionError, ask};
 use crate::size::show_size;
 
 const EXAMPLES: &str = "\

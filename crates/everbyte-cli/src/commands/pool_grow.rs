@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use everbyte_control::{Request, Response};
-use everbyte_server::{Access, ask};
 use serde::Serialize;
 
 use super::unexpected;
 use crate::output;
+use crate::session::{Access, ask};
 use crate::size::{parse_size, show_size};
 
 const EXAMPLES: &str = "\

@@ -5,11 +5,11 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use everbyte_control::{MediumStatus, PoolStats, PoolStatus, Request, Response, WearStats};
-use everbyte_server::{Access, ask};
 
 use super::unexpected;
 use super::volume_list;
 use crate::output;
+use crate::session::{Access, ask};
 use crate::size::show_size;
 
 const EXAMPLES: &str = "\

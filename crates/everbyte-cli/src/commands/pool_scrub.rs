@@ -7,7 +7,6 @@ use anyhow::bail;
 use everbyte_control::{HealthStatus, Request, Response, ScrubPart, ScrubProblem, VolumeStatus};
 use everbyte_pool::PoolError;
 use everbyte_pool::file::FileError;
-use everbyte_server::{Access, Session, SessionError};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
@@ -15,6 +14,7 @@ use super::pool_status::of_superblock;
 use super::pool_status::verdict;
 use super::{unexpected, volumes};
 use crate::output;
+use crate::session::{Access, Session, SessionError};
 use crate::size::show_size;
 
 const EXAMPLES: &str = "\

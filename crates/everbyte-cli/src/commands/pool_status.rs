@@ -6,11 +6,11 @@ use std::process::ExitCode;
 use everbyte_control::{CheckStatus, HealthStatus, PoolStatus, Request, Response};
 use everbyte_pool::PoolError;
 use everbyte_pool::file::FileError;
-use everbyte_server::{Access, Session, SessionError};
 use serde::Serialize;
 
 use super::unexpected;
 use crate::output;
+use crate::session::{Access, Session, SessionError};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use everbyte::error::FileError;
 use everbyte_control::{ControlClient, Handler, Request, VolumeStatus};
 use everbyte_path::{Kind, look};
-use everbyte_server::{OpenPool, Options, SessionError, builder, wait_for};
+use everbyte_server::{OpenPool, Options};
 
 use super::run_program::{check_program, find_program};
 use super::run_served::serve;
@@ -17,6 +17,7 @@ use super::server::{report_recovery, split_target};
 use super::trust::{TrustArgs, untrusted};
 use super::volumes;
 use crate::output;
+use crate::session::{SessionError, builder, wait_for};
 use crate::size::{parse_size, show_size};
 
 /// The library preloaded into programs.

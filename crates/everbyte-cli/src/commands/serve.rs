@@ -17,7 +17,7 @@ use everbyte_device::record::{RecordSummary, Recorder};
 use everbyte_media::{MediaOptions, Technology};
 use everbyte_nbd::{Address, Durability, PayloadMemory, Server, Settings, SocketFile};
 use everbyte_server::recording::{self, RecordError};
-use everbyte_server::{OpenPool, Options, SessionError, builder, wait_for};
+use everbyte_server::{OpenPool, Options};
 use everbyte_vhost::VhostServer;
 
 use super::server::{Stop, report_recovery, split_target, start_control};
@@ -26,6 +26,7 @@ use super::trust::TrustArgs;
 use super::{serve_config, service};
 use crate::arguments::{UsageError, find_group, find_user, parse_mode};
 use crate::output;
+use crate::session::{SessionError, builder, wait_for};
 use crate::size::parse_duration;
 use crate::traces::Output;
 

@@ -5,9 +5,9 @@ use std::path::Path;
 use anyhow::Context;
 use clap::error::ContextKind;
 use clap::{ArgAction, Args};
-use everbyte_server::{ConfigEntry, ConfigError, ConfigValue, parse_config};
 
 use crate::arguments::UsageError;
+use crate::config::{ConfigEntry, ConfigError, ConfigValue, parse_config};
 
 /// Bytes of a configuration file at most.
 const BYTES_MAX: u64 = 1 << 20;

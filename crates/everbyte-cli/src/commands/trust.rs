@@ -1,7 +1,8 @@
 //! Refusals for a pool with other writers, and the option to override them.
 
 use everbyte_control::{Cause, RequestError};
-use everbyte_server::Access;
+
+use crate::session::Access;
 
 /// Trust in the writers of a pool.
 #[derive(Clone, Copy, clap::Args)]

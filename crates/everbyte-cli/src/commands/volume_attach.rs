@@ -6,12 +6,11 @@ use std::process::ExitCode;
 use everbyte::backing;
 use everbyte_control::{Request, Response};
 
-use everbyte_server::ask;
-
 use super::trust::TrustArgs;
 use super::unexpected;
 use crate::arguments::parse_backing;
 use crate::output;
+use crate::session::ask;
 
 const EXAMPLES: &str = "\
 Examples:

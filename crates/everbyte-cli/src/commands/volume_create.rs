@@ -12,13 +12,13 @@ use everbyte_cache::{Mode, Policy, usable_policies};
 use everbyte_control::{NewCache, NewFs, NewVolume, Request, Response};
 use everbyte_fs::{FS_NAME, IndexKind};
 use everbyte_pool::LANES_DEFAULT;
-use everbyte_server::ask;
 use everbyte_swap_volume::SWAP_NAME;
 
 use super::trust::TrustArgs;
 use super::unexpected;
 use crate::arguments::{UsageError, parse_backing};
 use crate::output;
+use crate::session::ask;
 use crate::size::{parse_size, show_size};
 
 /// The engine's default, as in the header of a volume.

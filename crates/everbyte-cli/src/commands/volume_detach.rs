@@ -5,12 +5,12 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use everbyte_control::{Request, Response};
-use everbyte_server::Session;
 use serde::Serialize;
 
 use super::trust::TrustArgs;
 use super::{unexpected, volumes};
 use crate::output;
+use crate::session::Session;
 use crate::size::show_size;
 
 const EXAMPLES: &str = "\

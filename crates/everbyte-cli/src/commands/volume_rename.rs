@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use everbyte_control::{Request, Response};
-use everbyte_server::{Access, ask};
 
 use super::unexpected;
 use crate::output;
+use crate::session::{Access, ask};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -6,11 +6,11 @@ use std::process::ExitCode;
 use anyhow::bail;
 use everbyte_block::BLOCK_NAME;
 use everbyte_control::{Request, Response, VolumeStatus};
-use everbyte_server::Session;
 
 use super::trust::TrustArgs;
 use super::{unexpected, volumes};
 use crate::output;
+use crate::session::Session;
 use crate::size::{parse_size, show_size};
 
 const EXAMPLES: &str = "\

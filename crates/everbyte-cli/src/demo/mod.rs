@@ -19,12 +19,12 @@ use everbyte_block::BLOCK_NAME;
 use everbyte_control::{CheckStatus, NewVolume, PoolStatus, Request, Response};
 use everbyte_pool::file::{CreateOptions, create};
 use everbyte_pool::{LANES_DEFAULT, VOLUMES_MAX_DEFAULT};
-use everbyte_server::{Access, ask};
 use serde::Serialize;
 use tempfile::TempDir;
 
 use crate::commands::{pool_check, unexpected};
 use crate::output;
+use crate::session::{Access, ask};
 use files::{Samples, Verdict};
 use ledger::{Counts, Verification};
 use measure::Throughput;

@@ -7,18 +7,18 @@ use toml::de::{DeTable, DeValue};
 
 /// A key of the file, its value and its line.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ConfigEntry {
+pub(crate) struct ConfigEntry {
     /// The key, in the file's letters.
-    pub key: String,
+    pub(crate) key: String,
     /// The value.
-    pub value: ConfigValue,
+    pub(crate) value: ConfigValue,
     /// The line of the key, from 1.
-    pub line: usize,
+    pub(crate) line: usize,
 }
 
 /// A value of a key. Numbers are words: the option has its own form of numbers.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum ConfigValue {
+pub(crate) enum ConfigValue {
     /// `true` or `false`.
     Switch(bool),
     /// A text or an integer.
@@ -30,11 +30,11 @@ pub enum ConfigValue {
 /// A mistake in a configuration.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{reason}")]
-pub struct ConfigError {
+pub(crate) struct ConfigError {
     /// The line of the mistake, from 1; `None` if it has no line.
-    pub line: Option<usize>,
+    pub(crate) line: Option<usize>,
     /// The mistake and its remedy.
-    pub reason: String,
+    pub(crate) reason: String,
 }
 
 /// Reads the entries of a configuration, in the order of their lines.
@@ -42,7 +42,7 @@ pub struct ConfigError {
 /// # Errors
 /// The text is not TOML, or a value is neither a text, an integer, `true`, `false` nor a list of
 /// texts and integers.
-pub fn parse_config(text: &str) -> Result<Vec<ConfigEntry>, ConfigError> {
+pub(crate) fn parse_config(text: &str) -> Result<Vec<ConfigEntry>, ConfigError> {
     let line_of = |at: usize| text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1;
     let table = DeTable::parse(text).map_err(|error| ConfigError {
         line: error.span().map(|span| line_of(span.start)),

@@ -12,8 +12,7 @@ use everbyte_control::{
     Attached, ControlClient, ControlError, Handler, Request, RequestError, Response, ServingStatus,
     socket_path,
 };
-
-use crate::open_pool::{OpenPool, Options};
+use everbyte_server::{OpenPool, Options};
 
 /// Longest silence of a backing device while a server or a command ends.
 const CLOSE_STALL_MAX: Duration = Duration::from_secs(4);
@@ -30,7 +29,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// Access to a pool, as needed by a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Access {
+pub(crate) enum Access {
     /// It looks.
     Read,
     /// It changes something.
@@ -42,8 +41,7 @@ pub enum Access {
 
 /// Errors of a command's request.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SessionError {
+pub(crate) enum SessionError {
     /// The pool cannot be opened.
     #[error(transparent)]
     File(FileError),
@@ -62,7 +60,7 @@ pub enum SessionError {
 }
 
 /// A pool within reach.
-pub enum Session {
+pub(crate) enum Session {
     /// By its server.
     Served(ControlClient),
     /// Opened by this process.
@@ -74,7 +72,7 @@ impl Session {
     ///
     /// # Errors
     /// The pool cannot be opened or reached.
-    pub fn open(path: &Path, access: Access) -> Result<Self, SessionError> {
+    pub(crate) fn open(path: &Path, access: Access) -> Result<Self, SessionError> {
         let deadline = Instant::now() + BUSY_TIME_MAX;
         let (read_only, trust) = (access == Access::Read, access == Access::WriteTrusted);
         let local = |pool| Self::Local(Box::new(OpenPool::new(pool, Options::default())));
@@ -101,7 +99,7 @@ impl Session {
     ///
     /// # Errors
     /// The error of `done`, or the failure to close the pool cleanly.
-    pub fn finish<T, E: From<SessionError>>(self, done: Result<T, E>) -> Result<T, E> {
+    pub(crate) fn finish<T, E: From<SessionError>>(self, done: Result<T, E>) -> Result<T, E> {
         let closed = match self {
             Self::Served(_) => Ok(()),
             Self::Local(pool) => pool.close().map_err(SessionError::Close),
@@ -116,7 +114,7 @@ impl Session {
     ///
     /// # Errors
     /// The server does not answer.
-    pub fn distrust(&mut self) -> Result<Option<String>, SessionError> {
+    pub(crate) fn distrust(&mut self) -> Result<Option<String>, SessionError> {
         match self {
             Self::Served(client) => Ok(client.distrust()?),
             Self::Local(pool) => Ok(pool.distrust()),
@@ -127,7 +125,7 @@ impl Session {
     ///
     /// # Errors
     /// It does not.
-    pub fn probe(&mut self) -> Result<(), SessionError> {
+    pub(crate) fn probe(&mut self) -> Result<(), SessionError> {
         let Self::Served(client) = self else { return Ok(()) };
         ask_within(client, PROBE_TIME_MAX)?;
         // After a first answer the server may take longer for large requests.
@@ -141,7 +139,7 @@ impl Session {
     ///
     /// # Errors
     /// The request is refused, or the server has ended.
-    pub fn ask_attached(
+    pub(crate) fn ask_attached(
         &mut self,
         request: Request,
         bytes: &[u8],
@@ -159,7 +157,7 @@ impl Session {
     ///
     /// # Errors
     /// The request is refused, or the server has ended.
-    pub fn ask(&mut self, request: Request) -> Result<Response, SessionError> {
+    pub(crate) fn ask(&mut self, request: Request) -> Result<Response, SessionError> {
         self.ask_attached(request, &[]).map(|(response, _)| response)
     }
 }
@@ -168,14 +166,14 @@ impl Session {
 ///
 /// # Errors
 /// The pool cannot be opened or reached, or the request is refused.
-pub fn ask(path: &Path, access: Access, request: Request) -> Result<Response, SessionError> {
+pub(crate) fn ask(path: &Path, access: Access, request: Request) -> Result<Response, SessionError> {
     let mut session = Session::open(path, access)?;
     let answer = session.ask(request);
     session.finish(answer)
 }
 
 /// Options of opening a pool for a server or a command: its end waits for a silent backing device for a few seconds only.
-pub fn builder() -> PoolBuilder {
+pub(crate) fn builder() -> PoolBuilder {
     Pool::builder().close_timeout(CLOSE_STALL_MAX)
 }
 
@@ -184,7 +182,7 @@ pub fn builder() -> PoolBuilder {
 ///
 /// # Errors
 /// `open`'s last.
-pub fn wait_for<T>(mut open: impl FnMut() -> Result<T, FileError>) -> Result<T, FileError> {
+pub(crate) fn wait_for<T>(mut open: impl FnMut() -> Result<T, FileError>) -> Result<T, FileError> {
     let deadline = Instant::now() + BUSY_TIME_MAX;
     loop {
         match open() {
@@ -219,7 +217,7 @@ fn ask_within(client: &mut ControlClient, time_max: Duration) -> Result<Response
 /// A pool in use by another process, and the known facts about this process.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", self.text())]
-pub struct Busy {
+pub(crate) struct Busy {
     holder: InUse,
     serving: Option<Box<ServingStatus>>,
 }
@@ -227,7 +225,7 @@ pub struct Busy {
 impl Busy {
     /// Returns true if it is a server. Commands reach it through its socket.
     #[must_use]
-    pub fn is_served(&self) -> bool {
+    pub(crate) fn is_served(&self) -> bool {
         self.serving.is_some()
     }
 
