@@ -34,7 +34,10 @@ const USED_LEN: usize = 6 + 8 * ENTRIES;
 const HEADERS: usize = 0x600;
 const INDIRECT: usize = 0x800;
 const DATA: usize = 0x1000;
-/// The flag of a descriptor that the device writes to.
+/// Requests of a story.
+const CHAINS: usize = 4;
+/// The flags of a descriptor with a successor, and of one that the device writes to.
+const NEXT: u16 = 1;
 const WRITE: u16 = 2;
 
 /// A device with a pattern.
@@ -77,107 +80,164 @@ enum Place {
     Anywhere(u64),
 }
 
+/// A descriptor in place of another.
 #[derive(Debug, Arbitrary)]
-struct Descriptor {
+struct Corruption {
+    slot: u8,
     place: Place,
     len: u16,
     flags: u8,
     next: u8,
 }
 
-impl Descriptor {
-    fn address(&self) -> u64 {
-        let offset = match self.place {
-            Place::Header(slot) => HEADERS + usize::from(slot) % ENTRIES * 16,
-            Place::Data(at) => DATA + usize::from(at) % (MEMORY_LEN - DATA),
-            Place::Indirect(slot) => INDIRECT + usize::from(slot) % ENTRIES * 16,
-            Place::Anywhere(address) => return address,
-        };
-        GUEST + offset as u64
-    }
-
-    /// Lengths with a meaning are more frequent than others.
-    fn len(&self) -> u32 {
-        const LENS: [u32; 8] = [0, 1, 16, 20, 32, 256, 512, 4096];
-        match self.len.checked_sub(1 << 12) {
-            None => LENS[usize::from(self.len) % LENS.len()],
-            Some(other) => u32::from(other),
-        }
-    }
-
-    fn flags(&self) -> u16 {
-        u16::from(self.flags % 8)
-    }
-
-    fn bytes(&self) -> Vec<u8> {
-        let mut bytes = self.address().to_le_bytes().to_vec();
-        bytes.extend(self.len().to_le_bytes());
-        bytes.extend(self.flags().to_le_bytes());
-        bytes.extend(u16::from(self.next % 18).to_le_bytes());
-        bytes
-    }
+/// A valid chain of three descriptors.
+#[derive(Debug, Arbitrary)]
+struct Request {
+    kind: u8,
+    sector: u8,
+    len: u8,
 }
 
 #[derive(Debug, Arbitrary)]
 struct Story {
-    descriptors: Vec<Descriptor>,
-    indirect: Vec<Descriptor>,
-    headers: Vec<(u8, u16)>,
-    heads: Vec<u8>,
     has_event_index: bool,
+    /// The last one is in an indirect table.
+    requests: [Request; CHAINS],
+    heads: [u8; 6],
+    corruptions: Vec<Corruption>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Descriptor {
+    address: u64,
+    len: u32,
+    flags: u16,
+    next: u16,
+}
+
+/// Both tables: the one of the queue, and an indirect one.
+type Tables = [Descriptor; 2 * ENTRIES];
+
+impl Request {
+    fn kind(&self) -> u32 {
+        [0, 1, 1, 4, 8, 11, 13, u32::from(self.kind)][usize::from(self.kind) % 8]
+    }
+
+    fn chain(&self, slot: usize, first: u16) -> [Descriptor; 3] {
+        let kind = self.kind();
+        let len = match kind {
+            11 | 13 => 16,
+            8 => 20,
+            _ => u32::from(self.len % 5) * 512,
+        };
+        let data = GUEST + (DATA + slot * 0x2000) as u64;
+        let is_read = [0, 8].contains(&kind);
+        [
+            Descriptor { address: header(slot), len: 16, flags: NEXT, next: first + 1 },
+            Descriptor {
+                address: data,
+                len,
+                flags: if is_read { NEXT | WRITE } else { NEXT },
+                next: first + 2,
+            },
+            Descriptor { address: data + 0x1fff, len: 1, flags: WRITE, next: 0 },
+        ]
+    }
+}
+
+fn header(slot: usize) -> u64 {
+    GUEST + (HEADERS + slot % CHAINS * 16) as u64
+}
+
+impl Corruption {
+    fn descriptor(&self) -> Descriptor {
+        const LENS: [u32; 8] = [0, 1, 15, 16, 20, 32, 512, u32::MAX];
+        let address = match self.place {
+            Place::Header(slot) => header(usize::from(slot)),
+            Place::Data(at) => GUEST + (DATA + usize::from(at) % (MEMORY_LEN - DATA)) as u64,
+            Place::Indirect(slot) => GUEST + (INDIRECT + usize::from(slot) % ENTRIES * 16) as u64,
+            Place::Anywhere(address) => address,
+        };
+        // Lengths with a meaning are more frequent than others.
+        let len = match self.len.checked_sub(1 << 12) {
+            None => LENS[usize::from(self.len) % LENS.len()],
+            Some(other) => u32::from(other),
+        };
+        let (flags, next) = (u16::from(self.flags % 8), u16::from(self.next % 18));
+        Descriptor { address, len, flags, next }
+    }
 }
 
 impl Story {
-    fn all(&self) -> impl Iterator<Item = &Descriptor> {
-        self.descriptors.iter().take(ENTRIES).chain(self.indirect.iter().take(ENTRIES))
+    fn tables(&self) -> Tables {
+        let mut tables = [Descriptor::default(); 2 * ENTRIES];
+        for (slot, request) in self.requests.iter().enumerate() {
+            let is_indirect = slot + 1 == CHAINS;
+            let first = if is_indirect { 0 } else { slot * 3 };
+            let start = if is_indirect { ENTRIES } else { first };
+            tables[start..start + 3].copy_from_slice(&request.chain(slot, first as u16));
+        }
+        let table = GUEST + INDIRECT as u64;
+        tables[(CHAINS - 1) * 3] = Descriptor { address: table, len: 48, flags: 4, next: 0 };
+        for corruption in &self.corruptions {
+            tables[usize::from(corruption.slot) % (2 * ENTRIES)] = corruption.descriptor();
+        }
+        tables
     }
 
-    fn memory(&self) -> Vec<u8> {
+    fn memory(&self, tables: &Tables) -> Vec<u8> {
         let mut memory = vec![0; MEMORY_LEN];
         let mut put = |at: usize, bytes: &[u8]| memory[at..at + bytes.len()].copy_from_slice(bytes);
-        for (table, list) in [(0, &self.descriptors), (INDIRECT, &self.indirect)] {
-            for (slot, descriptor) in list.iter().take(ENTRIES).enumerate() {
-                put(table + slot * 16, &descriptor.bytes());
-            }
+        for (slot, descriptor) in tables.iter().enumerate() {
+            let at = if slot < ENTRIES { slot * 16 } else { INDIRECT + (slot - ENTRIES) * 16 };
+            put(at, &descriptor.address.to_le_bytes());
+            put(at + 8, &descriptor.len.to_le_bytes());
+            put(at + 12, &descriptor.flags.to_le_bytes());
+            put(at + 14, &descriptor.next.to_le_bytes());
         }
-        for (slot, (kind, sector)) in self.headers.iter().take(ENTRIES).enumerate() {
-            put(HEADERS + slot * 16, &u32::from(kind % 16).to_le_bytes());
-            put(HEADERS + slot * 16 + 8, &u64::from(*sector).to_le_bytes());
+        for (slot, request) in self.requests.iter().enumerate() {
+            put(HEADERS + slot * 16, &request.kind().to_le_bytes());
+            put(HEADERS + slot * 16 + 8, &u64::from(request.sector % 70).to_le_bytes());
+            // The range of a discard, in front of the payload.
+            let data = DATA + slot * 0x2000;
+            put(data, &u64::from(request.sector % 70).to_le_bytes());
+            put(data + 8, &u32::from(request.len % 9).to_le_bytes());
         }
-        let heads = self.heads.iter().take(ENTRIES);
-        put(AVAIL + 2, &(heads.len() as u16).to_le_bytes());
-        for (slot, head) in heads.enumerate() {
-            put(AVAIL + 4 + slot * 2, &u16::from(head % 17).to_le_bytes());
+        put(AVAIL + 2, &(self.heads.len() as u16).to_le_bytes());
+        for (slot, head) in self.heads.iter().enumerate() {
+            // Mostly the first descriptor of a chain, and outside the table now and then.
+            let head = match head {
+                0..200 => u16::from(head % CHAINS as u8) * 3,
+                _ => u16::from(head % 17),
+            };
+            put(AVAIL + 4 + slot * 2, &head.to_le_bytes());
         }
         memory
     }
 
-    /// Checks the memory after all requests.
-    fn check(&self, before: &[u8], after: &[u8], device_has_changed: bool) {
+    /// Checks the memory and the device after all requests.
+    fn check(&self, tables: &Tables, before: &[u8], after: &[u8], device_has_changed: bool) {
         let in_memory = |address: u64| (GUEST..GUEST + MEMORY_LEN as u64).contains(&address);
-        let writable = self.all().filter(|descriptor| descriptor.flags() & WRITE != 0);
         let mut may_change = vec![false; MEMORY_LEN];
         may_change[USED..USED + USED_LEN].fill(true);
-        for descriptor in writable.filter(|descriptor| in_memory(descriptor.address())) {
-            let start = (descriptor.address() - GUEST) as usize;
-            let end = (start + descriptor.len() as usize).min(MEMORY_LEN);
-            if descriptor.len() > 0 && start < DATA {
+        for descriptor in tables.iter().filter(|descriptor| descriptor.flags & WRITE != 0) {
+            if !in_memory(descriptor.address) || descriptor.len == 0 {
+                continue;
+            }
+            let start = (descriptor.address - GUEST) as usize;
+            if start < DATA {
                 // The device writes to the tables themselves, and so makes other requests.
                 return;
             }
-            may_change[start..end].fill(true);
+            may_change[start..MEMORY_LEN.min(start + descriptor.len as usize)].fill(true);
         }
         for (at, (old, new)) in before.iter().zip(after).enumerate() {
             assert!(may_change[at] || old == new, "byte {at:#x} of the memory has changed");
         }
-        // Headers are in their place, or in data that begins as zeroes: reads.
-        let is_odd = |d: &Descriptor| matches!(d.place, Place::Anywhere(at) if in_memory(at));
-        let changes = |(kind, _): &(u8, u16)| [1, 11, 13].contains(&(kind % 16));
-        if !self.headers.iter().take(ENTRIES).any(changes) && !self.all().any(is_odd) {
-            // An indirect table as a header has addresses of this guest in its first bytes.
-            let reads_table = |d: &Descriptor| matches!(d.place, Place::Indirect(_));
-            assert!(self.all().any(reads_table) || !device_has_changed, "the device has changed");
-        }
+        // A corruption can make a header of other bytes.
+        let changes = self.requests.iter().any(|request| ![0, 4, 8].contains(&request.kind()));
+        let is_told = changes || !self.corruptions.is_empty();
+        assert!(is_told || !device_has_changed, "the device has changed");
     }
 }
 
@@ -205,7 +265,8 @@ fn words(words: &[u64]) -> Vec<u8> {
 /// If a promise is broken.
 pub fn vhost_ring(bytes: &[u8]) {
     let Some(story) = crate::story::<Story>(bytes) else { return };
-    let before = story.memory();
+    let tables = story.tables();
+    let before = story.memory(&tables);
     let memory = File::from(rustix::fs::memfd_create("guest", MemfdFlags::CLOEXEC).unwrap());
     memory.write_all_at(&before, 0).unwrap();
     let kick = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
@@ -227,5 +288,5 @@ pub fn vhost_ring(bytes: &[u8]) {
     serve(near, &device);
     let mut after = vec![0; MEMORY_LEN];
     memory.read_exact_at(&mut after, 0).unwrap();
-    story.check(&before, &after, contents(&device) != old);
+    story.check(&tables, &before, &after, contents(&device) != old);
 }

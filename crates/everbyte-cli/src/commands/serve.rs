@@ -20,8 +20,8 @@ use everbyte_server::recording::{self, RecordError};
 use everbyte_server::{OpenPool, Options};
 use everbyte_vhost::VhostServer;
 
-use super::server::{Stop, report_recovery, split_target, start_control};
 use super::serve_vhost::VhostTarget;
+use super::server::{Stop, report_recovery, split_target, start_control};
 use super::trust::TrustArgs;
 use super::{serve_config, service};
 use crate::arguments::{UsageError, find_group, find_user, parse_mode};
