@@ -1,4 +1,4 @@
-//! Guests and virtual machines with bad intentions. In each case another guest of the same process goes on.
+//! Hostile guests and virtual machines. Each test also serves another guest in the same process.
 
 use std::fs::File;
 use std::io::Write;
@@ -32,7 +32,7 @@ fn attack(attack: impl FnOnce(&Host, &mut Guest)) {
     assert_eq!(next.read(0, 0, 512), (0, vec![3; 512]), "the attack has changed the disk");
 }
 
-/// Submits the chain at descriptor 0, which must fail without an end of the connection.
+/// Submits the chain at descriptor 0. The chain must fail, and the connection must stay.
 fn fails(guest: &mut Guest) {
     guest.publish(0, 0);
     guest.kick(0);
