@@ -7,6 +7,7 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use everbyte_testkit::is_root;
@@ -287,13 +288,16 @@ fn answer_after_an_abort_is_no_error_in_the_log() {
     let from = files.dir.join("from");
     fs::write(&from, vec![7; 8 << 20]).unwrap();
     let to = files.dir.join("to");
+    let (copied, has_copied) = mpsc::channel();
     let copying = std::thread::spawn(move || {
         let (from, to) = (File::open(from).unwrap(), File::create(to).unwrap());
         // Until the mount is gone.
         while rustix::fs::copy_file_range(&from, Some(&mut 0), &to, Some(&mut 0), 8 << 20).is_ok() {
+            copied.send(()).unwrap();
         }
     });
-    std::thread::sleep(Duration::from_millis(50));
+    // Before it has opened its files the mount would be unused, and would end without an abort.
+    has_copied.recv().unwrap();
     let _ = run("umount", &["-f"], &files.dir);
     copying.join().unwrap();
     assert_eq!(end(running).code(), Some(1));
