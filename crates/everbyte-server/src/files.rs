@@ -242,20 +242,24 @@ impl Files<'_> {
     }
 
     fn rename(&self, from: &FilePlace, to: &FilePlace, mode: RenameMode) -> FsResult<Response> {
-        let (file, replaced) = self.change_name(from, |parent, name| {
+        self.change_name(from, |parent, name| {
             self.change_name(to, |new_parent, new_name| {
-                self.fs.rename_files((parent, name), (new_parent, new_name), mode)
+                let renamed = self.fs.rename_files((parent, name), (new_parent, new_name), mode)?;
+                // Before the directories are closed: a failed close leaves the files renamed.
+                self.forget(&[renamed.0]);
+                self.forget(renamed.1.as_slice());
+                Ok(Response::FileDone)
             })
-        })?;
-        self.forget(&[file]);
-        self.forget(replaced.as_slice());
-        Ok(Response::FileDone)
+        })
     }
 
     fn remove(&self, at: &FilePlace) -> FsResult<Response> {
-        let file = self.change_name(at, |directory, name| self.fs.unlink_file(directory, name))?;
-        self.forget(&[file]);
-        Ok(Response::FileDone)
+        self.change_name(at, |directory, name| {
+            let file = self.fs.unlink_file(directory, name)?;
+            // Before the directory is closed: a failed close leaves the file removed.
+            self.forget(&[file]);
+            Ok(Response::FileDone)
+        })
     }
 
     fn remove_directory(&self, at: &FilePlace) -> FsResult<Response> {
