@@ -16,6 +16,7 @@ mod foreign;
 mod invalidation;
 mod lookup_count;
 mod mount;
+mod open_handles;
 mod operations;
 mod presence;
 mod remount;

@@ -42,6 +42,7 @@ use crate::directory::{KernelCaching, MountOptions};
 use crate::enospc_retry::EnospcRetry;
 use crate::invalidation::CacheInvalidation;
 use crate::lookup_count::KnownFiles;
+use crate::open_handles::OpenHandles;
 use crate::replies::{reply_bytes, reply_empty, reply_lseek};
 use crate::seek::{hole, seek_written};
 use crate::writeback_errors::LostStores;
@@ -75,6 +76,7 @@ pub(crate) struct Operations<M: Medium> {
     lost: LostStores,
     space: Arc<EnospcRetry>,
     last_removal: LastRemoval,
+    handles: OpenHandles,
     /// Lifetime of names and attributes in the kernel's caches.
     lifetime: Duration,
     /// Flags of opened files.
@@ -116,6 +118,7 @@ impl<M: Medium> Operations<M> {
             lost,
             space: Arc::new(EnospcRetry::new(options.threads)),
             last_removal: LastRemoval::default(),
+            handles: OpenHandles::default(),
             lifetime,
             open_flags,
             read_flags: open_flags,
@@ -378,8 +381,9 @@ impl<M: Medium> Filesystem for Operations<M> {
     fn open(&self, _request: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         // Never ENOSYS, which would save this request: the kernel does not know which files are
         // immutable.
-        match self.check_open(self.inode(number), flags) {
-            Ok(flags) => reply.opened(FileHandle(0), flags),
+        let inode = self.inode(number);
+        match self.check_open(inode, flags) {
+            Ok(granted) => reply.opened(self.handles.open(inode, flags.0), granted),
             Err(error) => reply.error(errno(&error)),
         }
     }
@@ -463,13 +467,14 @@ impl<M: Medium> Filesystem for Operations<M> {
     fn release(
         &self,
         _request: &Request,
-        _number: INodeNo,
-        _handle: FileHandle,
+        number: INodeNo,
+        handle: FileHandle,
         _flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         _flush: bool,
         reply: ReplyEmpty,
     ) {
+        self.handles.close(self.inode(number), handle);
         reply.ok();
     }
 
@@ -658,8 +663,8 @@ impl<M: Medium> Filesystem for Operations<M> {
             Ok(attr) => {
                 let (kernel, generation) =
                     (attributes(self.root, &attr), Generation(attr.generation));
-                let flags = self.open_flags;
-                reply.created(&self.lifetime, &kernel, generation, FileHandle(0), flags);
+                let handle = self.handles.open(attr.inode, flags);
+                reply.created(&self.lifetime, &kernel, generation, handle, self.open_flags);
             }
             // The kernel assumed that the file is absent. Now it looks the name up, and opens the
             // existing file.
@@ -769,8 +774,8 @@ impl<M: Medium> Filesystem for Operations<M> {
         let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
         let inode = self.inode(number);
         let found = self.fs.seek(inode, offset, what);
-        let has_caches = !self.open_flags.contains(FopenFlags::FOPEN_DIRECT_IO);
-        let hole = has_caches.then(|| hole(&self.fs, inode, (offset, what), &found)).flatten();
+        let has_more = self.may_have_dirty_pages(inode);
+        let hole = has_more.then(|| hole(&self.fs, inode, (offset, what), &found)).flatten();
         let Some(hole) = hole else { return reply_lseek(found, reply) };
         let fs = Arc::clone(&self.fs);
         self.caches.answer_apart(move |caches| {

@@ -5,11 +5,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
-use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::fs::{self, File, Permissions};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, PermissionsExt, fchown};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use everbyte_fs::{AccessTimes, FileSystem, FsOptions, kinds};
 use everbyte_fuse::{KernelCaching, Mount, MountOptions, Privileges};
@@ -101,6 +102,49 @@ fn list(dir: &Path) -> usize {
     fs::read_dir(dir).unwrap().count()
 }
 
+/// Makes a file with the system calls of `tar x`, as root with those for the owner and the mode.
+fn extract(path: &Path, parts: &[usize], is_root: bool) {
+    let mut file = File::options().write(true).create_new(true).open(path).unwrap();
+    for part in parts {
+        file.write_all(&vec![1; *part]).unwrap();
+    }
+    file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    if is_root {
+        fchown(&file, Some(7), Some(7)).unwrap();
+        file.set_permissions(Permissions::from_mode(0o640)).unwrap();
+    }
+}
+
+/// Parts as `tar` writes them, and whole files.
+fn extracted_files_cost_the_necessary_requests(dir: &Path) {
+    const FILES: usize = 20;
+    let each = |call: &dyn Fn(&Path)| {
+        (0..FILES).for_each(|number| call(&dir.join(number.to_string())));
+    };
+    // The kernel divides a part that begins within a page.
+    for (parts, writes) in [(&[300][..], 1), (&[4096], 1), (&[9728, 10_240, 700], 5)] {
+        for is_root in [false, true] {
+            if is_root && !everbyte_testkit::is_root("change owners") {
+                continue;
+            }
+            // Attributes of the directory, LOOKUP, CREATE, capabilities before the first write,
+            // SETATTR of the time, RELEASE.
+            let mut most = 6 + writes;
+            // SETATTR of owner and mode. The kernel looks for capabilities before the former.
+            most += if is_root { 3 } else { 0 };
+            let what = format!("{parts:?}, {is_root}");
+            at_most(FILES * most, &what, || each(&|path| extract(path, parts, is_root)));
+            if parts == [4096] && !is_root {
+                // The set time leaves the written pages in the kernel. OPEN and RELEASE, and once the
+                // attributes of the directory.
+                at_most(2 * FILES + 1, "read", || each(&|path| drop(fs::read(path).unwrap())));
+            }
+            // Attributes of the directory, which changes with each, and UNLINK.
+            at_most(2 * FILES, "unlink", || each(&|path| fs::remove_file(path).unwrap()));
+        }
+    }
+}
+
 #[test]
 fn system_calls_cost_the_necessary_requests() {
     log::set_logger(&REQUESTS).unwrap();
@@ -143,5 +187,8 @@ fn system_calls_cost_the_necessary_requests() {
     at_most(1, "a listing that the kernel has", || assert_eq!(list(&many), 1000));
     fs::remove_file(many.join("7")).unwrap();
     assert_eq!(list(&many), 999);
+    let extracted = dir.path().join("extracted");
+    fs::create_dir(&extracted).unwrap();
+    extracted_files_cost_the_necessary_requests(&extracted);
     mount.unmount().unwrap();
 }

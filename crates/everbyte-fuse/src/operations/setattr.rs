@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use everbyte_fs::{Attr, FileType, InodeNo, SetAttr};
+use everbyte_fs::{InodeNo, SetAttr};
 use everbyte_media::Medium;
 use fuser::{FopenFlags, ReplyAttr, Request};
 
@@ -56,10 +56,9 @@ impl<M: Medium> Operations<M> {
     }
 
     /// Returns true if the kernel may have unwritten bytes of `inode`.
-    fn may_have_dirty_pages(&self, inode: InodeNo) -> bool {
+    pub(super) fn may_have_dirty_pages(&self, inode: InodeNo) -> bool {
         let is_cached = !self.open_flags.contains(FopenFlags::FOPEN_DIRECT_IO);
-        let has_bytes = |attr: Attr| attr.kind == FileType::Regular && attr.size > 0;
-        is_cached && self.fs.attr(inode).is_ok_and(has_bytes)
+        is_cached && self.handles.may_have_dirty_pages(inode)
     }
 
     /// Sets attributes of `inode` after the kernel has written its bytes of the file. A later write

@@ -48,6 +48,22 @@ fn set_time_outlasts_stores_before_it() {
     }
 }
 
+/// The mapping outlives its descriptor, and the time is set through another one.
+#[test]
+fn set_time_outlasts_stores_of_closed_descriptor() {
+    let mounted = Mounted::new();
+    for path in two_files(&mounted) {
+        let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let mapped = Mapped::from_file(&file, &MediaOptions::new()).unwrap();
+        drop(file);
+        mapped.store_word(PoolOffset(0), 1);
+        set_modified(&OpenOptions::new().write(true).open(&path).unwrap(), 1000);
+        drop(mapped);
+        assert_eq!(modified(&path), (1000, 0), "{}", path.display());
+        assert_eq!(fs::read(&path).unwrap()[..8], 1_u64.to_ne_bytes());
+    }
+}
+
 #[test]
 fn store_after_a_set_time_changes_it() {
     let mounted = Mounted::new();
