@@ -194,8 +194,8 @@ impl<M: Medium> Filesystem for Operations<M> {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
         // Each is used where the kernel has it.
         for flag in [
+            // Without FUSE_READDIRPLUS_AUTO: `rm -rf` would look up each name of a large directory.
             InitFlags::FUSE_DO_READDIRPLUS,
-            InitFlags::FUSE_READDIRPLUS_AUTO,
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_POSIX_ACL,
             // A file is looked up by its number, as for a handle, after the kernel has forgotten it.
