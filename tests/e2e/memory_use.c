@@ -1,8 +1,8 @@
 /* Uses of memory that depend on the accounting of pages: for `everbyte run`.
  *
- * usage: memory_use CASE
+ * usage: memory_use CASE [NUMBER]
  *
- * Each case prints "good". */
+ * Each case prints "good", except for `fill` and `overfill`. */
 
 #define _GNU_SOURCE
 #include <errno.h>
@@ -164,13 +164,176 @@ static void unmapped_in_turns(void) {
         pthread_join(threads[nth], NULL);
 }
 
+static pthread_barrier_t all_have;
+
+static void *have_a_little(void *unused) {
+    (void)unused;
+    char *at = malloc(100);
+    if (!at)
+        die("malloc of 100 bytes: %s", strerror(errno));
+    memset(at, 1, 100);
+    pthread_barrier_wait(&all_have);
+    for (int byte = 0; byte < 100; byte++)
+        if (at[byte] != 1)
+            die("a byte is %d", at[byte]);
+    free(at);
+    return NULL;
+}
+
+/* Threads with 100 bytes each, at the same time. */
+static void threads(unsigned count) {
+    pthread_t *all = calloc(count, sizeof *all);
+    pthread_barrier_init(&all_have, NULL, count);
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, 64 << 10);
+    for (unsigned nth = 0; nth < count; nth++) {
+        int error = pthread_create(&all[nth], &attributes, have_a_little, NULL);
+        if (error)
+            die("pthread_create of thread %u: %s", nth, strerror(error));
+    }
+    for (unsigned nth = 0; nth < count; nth++)
+        pthread_join(all[nth], NULL);
+}
+
+/* Allocates objects of `bytes` bytes until ENOMEM, writes each page, checks all of them, and prints
+ * the sum of bytes. */
+static void fill(size_t bytes) {
+    struct object {
+        struct object *next;
+        uint64_t number;
+    } *all = NULL;
+    uint64_t count = 0;
+    for (;;) {
+        struct object *object = malloc(bytes);
+        if (!object)
+            break;
+        count++;
+        for (size_t byte = 0; byte + 16 < bytes; byte += 4096)
+            memcpy((char *)object + byte, &count, 8);
+        *object = (struct object){all, count};
+        all = object;
+    }
+    if (errno != ENOMEM)
+        die("malloc fails: %s", strerror(errno));
+    uint64_t number = count;
+    for (struct object *object = all; object; object = object->next) {
+        for (size_t byte = 4096; byte + 16 < bytes; byte += 4096)
+            if (memcmp((char *)object + byte, &number, 8))
+                die("object %lu has a wrong byte", number);
+        if (object->number != number)
+            die("object %lu is wrong", number);
+        number--;
+    }
+    printf("%zu\n", (size_t)(count * bytes));
+}
+
+#define OBJECTS 40000
+
+struct tagged {
+    size_t bytes;
+    uint64_t tag;
+};
+
+static long refusals;
+
+/* Allocates, checks and frees objects of random sizes. Frees some without memory. */
+static void *churn_objects(void *number) {
+    struct tagged **all = calloc(OBJECTS, sizeof *all);
+    if (!all)
+        die("calloc fails");
+    unsigned seed = (unsigned)(uintptr_t)number;
+    while (!ends) {
+        struct tagged **place = &all[rand_r(&seed) % OBJECTS], *object = *place;
+        if (object) {
+            for (size_t byte = 4096; byte + 8 < object->bytes; byte += 4096)
+                if (memcmp((char *)object + byte, &object->tag, 8))
+                    die("byte %zu of an object is wrong", byte);
+            if (rand_r(&seed) % 4 == 0) {
+                free(object);
+                *place = NULL;
+            }
+            continue;
+        }
+        size_t bytes = 64 + (size_t)rand_r(&seed) % (rand_r(&seed) % 8 ? 8192 : 262144);
+        object = malloc(bytes);
+        if (!object) {
+            __sync_fetch_and_add(&refusals, 1);
+            for (int nth = 0; nth < 200; nth++) {
+                place = &all[rand_r(&seed) % OBJECTS];
+                free(*place);
+                *place = NULL;
+            }
+            continue;
+        }
+        *object = (struct tagged){bytes, (uint64_t)rand_r(&seed) | 1};
+        for (size_t byte = 4096; byte + 8 < bytes; byte += 4096)
+            memcpy((char *)object + byte, &object->tag, 8);
+        *place = object;
+    }
+    return NULL;
+}
+
+/* Threads that use all memory continue after a failed allocation. */
+static void churn(unsigned count) {
+    pthread_t all[16];
+    for (unsigned nth = 0; nth < count; nth++)
+        if (pthread_create(&all[nth], NULL, churn_objects, (void *)(uintptr_t)(nth + 1)))
+            die("pthread_create fails");
+    sleep(8);
+    ends = 1;
+    for (unsigned nth = 0; nth < count; nth++)
+        pthread_join(all[nth], NULL);
+    if (!refusals)
+        die("no allocation failed");
+}
+
+/* Touches more memory than exists, granted before the touch. */
+static void overfill(size_t bytes) {
+    size_t count = bytes / (16 * MIB);
+    char **parts = calloc(count, sizeof *parts);
+    for (size_t nth = 0; nth < count; nth++)
+        parts[nth] = map(16 * MIB);
+    puts("granted");
+    fflush(stdout);
+    for (size_t nth = 0; nth < count; nth++)
+        memset(parts[nth], 1, 16 * MIB);
+    puts("touched");
+}
+
+/* Reserves memory, touches little of it, and prints how much. */
+static void reserve(size_t bytes) {
+    char *at = map(bytes);
+    for (size_t byte = 0; byte < bytes; byte += MIB)
+        at[byte] = 1;
+    for (size_t byte = 0; byte < bytes; byte += MIB)
+        if (at[byte] != 1 || at[byte + 4096])
+            die("byte %zu is wrong", byte);
+    sleep(1);
+}
+
 int main(int count, char **arguments) {
-    const char *name = count == 2 ? arguments[1] : "";
+    const char *name = count > 1 ? arguments[1] : "";
+    size_t number = count > 2 ? strtoul(arguments[2], NULL, 10) : 0;
+    if (!strcmp(name, "fill")) {
+        fill(number);
+        return 0;
+    }
+    if (!strcmp(name, "overfill")) {
+        overfill(number * MIB);
+        return 0;
+    }
     if (!strcmp(name, "unmapped"))
         unmapped();
     else if (!strcmp(name, "unmapped_in_turns"))
         unmapped_in_turns();
+    else if (!strcmp(name, "threads"))
+        threads((unsigned)number);
+    else if (!strcmp(name, "churn"))
+        churn((unsigned)(number < 16 ? number : 16));
+    else if (!strcmp(name, "reserve"))
+        reserve(number * MIB);
     else
-        die("usage: memory_use CASE");
+        die("usage: memory_use CASE [NUMBER]");
     puts("good");
 }

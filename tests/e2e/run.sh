@@ -22,14 +22,14 @@ gcc -Wall -O1 -pthread "$E2E/heap_stress.c" -o "$STRESS" || fail "heap_stress ca
 "$EVERBYTE" volume create "$POOL" more --kind swap --size 640M >/dev/null
 "$EVERBYTE" volume create "$POOL" disk --size 16M >/dev/null
 
-# paged DRAM [--bss] COMMAND...: the command by `everbyte run`, quiet about itself.
+# paged DRAM [--bss] [--strict] COMMAND...: the command by `everbyte run`, quiet about itself.
 paged() {
     local options=(--dram "$1")
     shift
-    if [[ $1 == --bss ]]; then
-        options+=(--bss)
+    while [[ $1 == --bss || $1 == --strict ]]; do
+        options+=("$1")
         shift
-    fi
+    done
     "$EVERBYTE" run "${options[@]}" --pool "$POOL/more" -- "$@" 2>"$SCRATCH/run.log" || {
         cat "$SCRATCH/run.log" >&2
         return 1
@@ -116,7 +116,7 @@ for nth in 1 2 3 4; do
 done
 ok "rare uses of the heap, of mappings and of forks go as they do without"
 # case: out-of-space
-[[ $(paged 16M timeout 60 "$SCRATCH/corners" fragmented) == good ]] || fail "a heap in pieces goes wrong"
+[[ $(paged 16M --strict timeout 60 "$SCRATCH/corners" fragmented) == good ]] || fail "a heap in pieces goes wrong"
 grep -q "no more memory for this program: its heap's addresses" "$SCRATCH/run.log" ||
     fail "nobody says that the heap has no free place: $(cat "$SCRATCH/run.log")"
 ok "a program whose heap has room in pieces alone is told"
@@ -248,12 +248,17 @@ ok "statistics and wear are reported"
 # case: full-volume
 # A full volume: the program is told, by malloc, and by a line.
 "$EVERBYTE" volume resize "$POOL" more --size 64M >/dev/null
-if paged 16M "$PYTHON" -c 'x = [bytes(1 << 20) for _ in range(300)]' 2>"$SCRATCH/full.log"; then
+if paged 16M "$PYTHON" -c 'x = [b"x" * (1 << 20) for _ in range(300)]' 2>"$SCRATCH/full.log"; then
     fail "300 MiB fit in 80 MiB"
 fi
-grep -q "no more memory for this program: all 32 runs" "$SCRATCH/full.log" ||
+grep -q "no more memory for this program: .* more exceed the [0-9]* MiB of its DRAM and slots" "$SCRATCH/full.log" ||
     fail "nobody says that the volume is full"
 grep -q MemoryError "$SCRATCH/full.log" || fail "python3 was not told"
+if paged 16M --strict "$PYTHON" -c 'x = [bytes(1 << 20) for _ in range(300)]' 2>"$SCRATCH/full.log"; then
+    fail "300 MiB fit in 80 MiB with strict accounting"
+fi
+grep -q "no more memory for this program: all 32 runs" "$SCRATCH/full.log" ||
+    fail "nobody says that the volume is full with strict accounting"
 "$EVERBYTE" volume resize "$POOL" more --size 640M >/dev/null
 ok "a full volume is told to the program and to its user"
 

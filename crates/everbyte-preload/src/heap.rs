@@ -1,13 +1,15 @@
 //! The program's heap: one region. The allocator and mappings get parts of it. Its first part may
 //! be the program's variables.
 //!
-//! Invariants: the used part of the region never exceeds the slots plus the DRAM limit, so every
-//! allocated byte can page; free parts hold zeroes and are inaccessible. In a forked child the same addresses are
+//! Invariants: free parts hold zeroes and are inaccessible. In a forked child the same addresses are
 //! ordinary memory: the region does not exist there, and the child makes no calls of it.
+
+mod accounting;
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Instant;
 
 use everbyte_slots::FreeRanges;
 use everbyte_swap::{
@@ -24,10 +26,9 @@ use crate::variables;
 
 /// Alignment of mimalloc's arenas, and of their lengths, in bytes.
 pub(crate) const ARENA: usize = 32 << 20;
-/// Part of the used bytes that a growing program gets as slots by one request, at least,
-const STEP_PART: u64 = 8;
-/// and for no more bytes than these unless they are needed.
-const STEP_BYTES_MAX: u64 = 64 << 20;
+/// Addresses in addition to those for DRAM and slots, in bytes: the allocator takes an arena for each
+/// thread, and most of an arena can stay untouched.
+const SPARE_ADDRESSES: u64 = 64 << 30;
 /// Threads resolving faults.
 const HANDLERS: usize = 2;
 
@@ -41,6 +42,16 @@ pub(crate) struct Heap {
     /// Held while a thread adds an arena, before `state`.
     adding: Lock<()>,
     state: Lock<State>,
+    /// Held while a thread borrows slots, after every other lock.
+    lending: Lock<Lending>,
+    /// Memory counts from its allocation.
+    is_strict: bool,
+    /// Maximum number of bytes in slots.
+    space_bytes: u64,
+    /// Bytes in use that page with the present slots.
+    granted: AtomicU64,
+    /// A lack of memory was printed.
+    is_reported: AtomicBool,
     /// Pinned ranges, each unit once. Unused in a child.
     locked: Lock<FreeRanges>,
     /// Arenas of the allocator.
@@ -69,18 +80,13 @@ struct State {
     used_bytes: usize,
     /// End of all bytes ever used.
     end: usize,
-    store: FileStore,
-    source: SlotSource,
-    is_reported: bool,
 }
 
-impl State {
-    /// Prints the reason for a lack of memory, the first time.
-    fn report_shortage(&mut self, reason: impl FnOnce() -> String) {
-        if !std::mem::replace(&mut self.is_reported, true) {
-            print(&format!("no more memory for this program: {}", reason()));
-        }
-    }
+struct Lending {
+    store: FileStore,
+    source: SlotSource,
+    /// The last refusal, unless a loan followed it.
+    refusal: Option<(Instant, String)>,
 }
 
 /// The reason for a lack of addresses while slots are free.
@@ -92,11 +98,47 @@ fn no_address_range(len: usize, align: usize) -> String {
     )
 }
 
+/// Maps the region, behind the program's variables if there are any, and returns its length.
+///
+/// # Errors
+/// The reason, as text.
+fn map_region(
+    settings: &Settings,
+    variables: &Range<usize>,
+    space: &Arc<SwapSpace>,
+) -> Result<(Region, u64), String> {
+    let bytes = settings.dram_bytes.saturating_add(settings.space_bytes);
+    let whole = bytes.checked_next_multiple_of(ARENA as u64);
+    // No region can have more bytes than there are, and says so.
+    let least = whole.map_or(u64::MAX, |bytes| bytes.saturating_add(2 * ARENA as u64));
+    let mode = FaultMode::Transparent { handlers: HANDLERS };
+    let options = RegionOptions::new()
+        .fault_mode(mode)
+        .reserves(false)
+        .thread_start(crate::stay_outside_heap)
+        .on_failure(|error| print_detached(&format!("paging has failed: {error}")));
+    let options = if settings.strict { options } else { options.more_slots(accounting::lend_more) };
+    let map = |bytes| {
+        if variables.is_empty() {
+            return Region::map(bytes, settings.dram_bytes, space, &options);
+        }
+        let over = variables.clone();
+        // SAFETY: the loader made these pages for the program alone, and neither it nor another
+        // thread has begun.
+        unsafe { Region::map_over(over, bytes, settings.dram_bytes, space, &options) }
+    };
+    let spacious = least.saturating_mul(2).saturating_add(SPARE_ADDRESSES);
+    // The user may have limited the addresses. Strict accounting has no use for spare ones.
+    let region =
+        if settings.strict { None } else { map(spacious).ok().map(|region| (region, spacious)) };
+    let mapped = region.map_or_else(|| map(least).map(|region| (region, least)), Ok);
+    mapped.map_err(|error| error.to_string())
+}
+
 impl Heap {
     /// # Errors
     /// The reason, in words.
     pub(crate) fn new(settings: Settings) -> Result<Self, String> {
-        let source = SlotSource::new(settings.volume, settings.trust_pool);
         // A program below its limit needs no slots.
         let store = FileStore::of_ranges(&memory_file(PAGE as u64)?, &[], settings.space_bytes)
             .map_err(|error| format!("cannot reserve address space: {error}"))?;
@@ -104,33 +146,16 @@ impl Heap {
         if settings.wear {
             space.count_writes();
         }
-        let bytes = settings.dram_bytes.saturating_add(settings.space_bytes);
-        let whole = bytes.checked_next_multiple_of(ARENA as u64);
-        // No region can have more bytes than there are, and says so.
-        let bytes = whole.map_or(u64::MAX, |bytes| bytes.saturating_add(2 * ARENA as u64));
-        let mode = FaultMode::Transparent { handlers: HANDLERS };
-        let options = RegionOptions::new()
-            .fault_mode(mode)
-            .reserves(false)
-            .thread_start(crate::stay_outside_heap)
-            .on_failure(|error| print_detached(&format!("paging has failed: {error}")));
+        let is_strict = settings.strict;
         let variables = if settings.bss { variables::pages() } else { 0..0 };
-        let region = if variables.is_empty() {
-            Region::map(bytes, settings.dram_bytes, &space, &options)
-        } else {
-            let over = variables.clone();
-            // SAFETY: the loader made these pages for the program alone, and neither it nor another
-            // thread has begun.
-            unsafe { Region::map_over(over, bytes, settings.dram_bytes, &space, &options) }
-        };
-        let region = region.map_err(|error| error.to_string())?;
+        let (region, bytes) = map_region(&settings, &variables, &space)?;
         let base = region.as_mut_ptr().expose_provenance();
         let len = usize::try_from(bytes).map_err(|error| error.to_string())?;
         let used_bytes = variables.len();
         let end = base + used_bytes;
         let free = FreeRanges::new(end..base + len);
-        let is_reported = false;
-        let state = State { free, used_bytes, end, store, source, is_reported };
+        let source = SlotSource::new(settings.volume, settings.trust_pool);
+        let granted = AtomicU64::new(region.bytes_paged_by(0));
         let heap = Self {
             region,
             space,
@@ -138,7 +163,12 @@ impl Heap {
             len,
             forks: Lock::new(0),
             adding: Lock::new(()),
-            state: Lock::new(state),
+            state: Lock::new(State { free, used_bytes, end }),
+            lending: Lock::new(Lending { store, source, refusal: None }),
+            is_strict,
+            space_bytes: settings.space_bytes,
+            granted,
+            is_reported: AtomicBool::new(false),
             locked: Lock::new(FreeRanges::new(0..0)),
             arenas: AtomicU32::new(0),
             has_protected: AtomicBool::new(false),
@@ -148,7 +178,12 @@ impl Heap {
         if !heap.set_access(&(end..base + len), libc::PROT_NONE) {
             return Err("the kernel does not change access rights".into());
         }
-        if heap.has_slots(&mut heap.state.lock(), 0) {
+        let has_memory = if is_strict {
+            heap.has_slots(&heap.state.lock(), 0)
+        } else {
+            used_bytes as u64 <= heap.bytes_max()
+        };
+        if has_memory {
             Ok(heap)
         } else {
             Err(format!("its variables alone exceed the memory: {} MiB", used_bytes >> 20))
@@ -179,6 +214,11 @@ impl Heap {
         self.space.slots() * PAGE as u64
     }
 
+    /// Bytes allocated from the region, touched or not.
+    pub(crate) fn bytes_reserved(&self) -> usize {
+        self.state.lock().used_bytes
+    }
+
     /// Writes of slots, if they are counted.
     pub(crate) fn wear(&self) -> Option<SlotWear> {
         self.space.wear()
@@ -190,14 +230,14 @@ impl Heap {
 
     /// Takes `len` bytes of zeroes, whole pages, at a multiple of `align`.
     pub(crate) fn take(&self, len: usize, align: usize) -> Option<usize> {
-        let found = {
-            let state = &mut *self.state.lock();
-            let found = self.try_take(state, len, align);
-            if found.is_none() {
-                state.report_shortage(|| no_address_range(len, align));
-            }
-            found
-        }?;
+        if !self.has_memory(len) {
+            return None;
+        }
+        let found = self.try_take(&mut self.state.lock(), len, align);
+        let Some(found) = found else {
+            self.report_shortage(|| no_address_range(len, align));
+            return None;
+        };
         self.admit(found..found + len).then_some(found)
     }
 
@@ -216,12 +256,15 @@ impl Heap {
     /// Takes `len` bytes of zeroes, whole pages, at a multiple of `align`, and the page before
     /// them. `align` is more than one page, in whole pages.
     pub(crate) fn take_behind_page(&self, len: usize, align: usize) -> Option<usize> {
+        let (used, room) = (len.checked_add(PAGE)?, len.checked_add(align)?);
+        if !self.has_memory(used) {
+            return None;
+        }
         let at = {
             let state = &mut *self.state.lock();
-            let (used, room) = (len.checked_add(PAGE)?, len.checked_add(align)?);
             let has_slots = self.has_slots(state, used);
             let Some(before) = has_slots.then(|| state.free.take(room, align)).flatten() else {
-                state.report_shortage(|| no_address_range(room, align));
+                self.report_shortage(|| no_address_range(room, align));
                 return None;
             };
             let at = before + align;
@@ -235,9 +278,12 @@ impl Heap {
 
     /// Takes exactly `range`, if it is free.
     pub(crate) fn take_at(&self, range: Range<usize>) -> bool {
+        let len = range.end - range.start;
+        if !self.has_memory(len) {
+            return false;
+        }
         {
             let state = &mut *self.state.lock();
-            let len = range.end - range.start;
             if !self.has_slots(state, len) || !state.free.take_at(range.clone()) {
                 return false;
             }
@@ -261,7 +307,7 @@ impl Heap {
         } else {
             let state = &mut *self.state.lock();
             state.used_bytes -= state.free.give(range);
-            state.report_shortage(|| {
+            self.report_shortage(|| {
                 "the kernel gives no access to it, as with too many mappings (vm.max_map_count)"
                     .into()
             });
@@ -286,9 +332,14 @@ impl Heap {
 
     /// Takes the free parts of `range`, without access.
     fn take_free(&self, range: &Range<usize>) -> Option<Vec<Range<usize>>> {
+        let free_bytes = |free: &[Range<usize>]| free.iter().map(ExactSizeIterator::len).sum();
+        let len = free_bytes(&self.state.lock().free.within(range));
+        if !self.has_memory(len) {
+            return None;
+        }
         let state = &mut *self.state.lock();
         let free = state.free.within(range);
-        let len = free.iter().map(|part| part.end - part.start).sum();
+        let len = free_bytes(&free);
         if !self.has_slots(state, len) {
             return None;
         }
@@ -303,37 +354,6 @@ impl Heap {
     /// True if the program has unmapped some of `range`, or never had it.
     pub(crate) fn has_free(&self, range: &Range<usize>) -> bool {
         !self.state.lock().free.within(range).is_empty()
-    }
-
-    /// Ensures slots for `more` additional bytes. False without a message if the heap has too few
-    /// addresses.
-    fn has_slots(&self, state: &mut State, more: usize) -> bool {
-        if self.is_child() {
-            return true;
-        }
-        let wanted = state.used_bytes.saturating_add(more);
-        // The heap has no addresses for these bytes: it leaves the slots to others.
-        if wanted > self.len {
-            return false;
-        }
-        let wanted = wanted as u64;
-        loop {
-            let missing = match self.region.reserve(wanted) {
-                Ok(()) => return true,
-                Err(RegionError::SpaceTooSmall { needed, free }) => needed.saturating_sub(free),
-                Err(_) => return false,
-            };
-            let bytes = (missing * PAGE as u64).max((wanted / STEP_PART).min(STEP_BYTES_MAX));
-            let added = state.source.more(bytes).and_then(|(file, ranges)| {
-                let added = state.store.append(&file, &ranges);
-                added.map_err(|error| format!("cannot map lent memory: {error}"))
-            });
-            if let Err(reason) = added {
-                state.report_shortage(|| reason);
-                return false;
-            }
-            self.space.grow();
-        }
     }
 
     /// Zeroes `range`, whole writable pages, and frees DRAM and slots if possible.
@@ -529,7 +549,7 @@ impl Heap {
             let mut sizes = sizes.into_iter();
             let found = sizes.find_map(|len| Some((self.try_take(state, len, ARENA)?, len)));
             if found.is_none() {
-                state.report_shortage(|| no_address_range(needed, ARENA));
+                self.report_shortage(|| no_address_range(needed, ARENA));
             }
             found
         };
@@ -558,7 +578,7 @@ impl Heap {
             self.free(at..at + len);
             let most = self.arenas();
             let reason = || format!("its allocator takes no more than {most} arenas");
-            self.state.lock().report_shortage(reason);
+            self.report_shortage(reason);
         }
         added
     }

@@ -61,6 +61,15 @@ unsafe impl Send for Blocks {}
 
 static BLOCKS: Lock<Blocks> = Lock::new(Blocks(Dlmalloc::new_with_allocator(PrivatePages)));
 
+/// Size from which an allocation of Rust code is a mapping of its own: its pages take memory at
+/// their first access, and none after its end.
+const MAPPED_MIN: usize = 1 << 20;
+
+/// True if a layout gets a mapping of its own.
+fn is_mapped(layout: Layout) -> bool {
+    layout.size() >= MAPPED_MIN && layout.align() <= PAGE
+}
+
 /// The global allocator of this library's Rust.
 struct InternalHeap;
 
@@ -70,16 +79,27 @@ static INTERNAL_HEAP: InternalHeap = InternalHeap;
 // SAFETY: dlmalloc has the contract of `GlobalAlloc`, under the lock.
 unsafe impl GlobalAlloc for InternalHeap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if is_mapped(layout) {
+            return kernel::map_private(layout.size());
+        }
         // SAFETY: dlmalloc takes a layout's size and alignment.
         unsafe { BLOCKS.lock().0.malloc(layout.size(), layout.align()) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if is_mapped(layout) {
+            return kernel::map_private(layout.size());
+        }
         // SAFETY: as above.
         unsafe { BLOCKS.lock().0.calloc(layout.size(), layout.align()) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        if is_mapped(layout) {
+            // SAFETY: `alloc` mapped these pages for this layout, and they have no user any more.
+            unsafe { kernel::munmap(at.cast(), layout.size()) };
+            return;
+        }
         // SAFETY: the caller has `at` from `alloc` with this layout.
         unsafe { BLOCKS.lock().0.free(at, layout.size(), layout.align()) }
     }

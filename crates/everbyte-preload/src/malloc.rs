@@ -57,6 +57,9 @@ fn allocate(bytes: usize, align: usize, zeroed: bool) -> *mut c_void {
         return if at.is_null() { out_of_memory() } else { at };
     }
     let room = bytes.saturating_add(align);
+    if !heap.has_memory(room) {
+        return out_of_memory();
+    }
     let is_plain = align <= WORD || align <= ALIGN && bytes > WORD;
     with_room(heap, room, || match (is_plain, zeroed) {
         // SAFETY: any size may be asked for.
@@ -137,6 +140,12 @@ pub(crate) unsafe extern "C" fn realloc(at: *mut c_void, bytes: size_t) -> *mut 
             return ptr::null_mut();
         }
         if !aligned::is_over_aligned(at) {
+            // SAFETY: the caller's promise.
+            // SAFETY: the caller's promise.
+            let grows = bytes > unsafe { mi::mi_usable_size(at) };
+            if grows && !heap.has_memory(bytes) {
+                return out_of_memory();
+            }
             // SAFETY: the caller's promise.
             return with_room(heap, bytes, || unsafe { mi::mi_realloc(at, bytes) });
         }

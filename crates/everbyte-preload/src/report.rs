@@ -65,6 +65,7 @@ fn line(heap: &Heap, since: Instant) -> String {
         units_in,
         units_out,
         units_resident,
+        units_used,
         units_limit,
         slots_free,
         ..
@@ -72,7 +73,7 @@ fn line(heap: &Heap, since: Instant) -> String {
     let slots = heap.space_bytes() / UNIT as u64;
     format!(
         "{} s: DRAM {} of {} MiB, slots {} of {} MiB, in {} MiB, out {} MiB, faults {} load {} store \
-         {} protected, {} ms in faults",
+         {} protected, {} ms in faults; {} MiB in use, {} MiB reserved, {} MiB RssAnon",
         since.elapsed().as_secs(),
         mib(units_resident),
         mib(units_limit),
@@ -84,7 +85,18 @@ fn line(heap: &Heap, since: Instant) -> String {
         faults_store,
         faults_protected,
         fault_ns / 1_000_000,
+        mib(units_used),
+        heap.bytes_reserved() >> 20,
+        anonymous_kib() >> 10,
     )
+}
+
+/// RssAnon of this process in KiB; 0 if it is unknown.
+fn anonymous_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    let number = line.and_then(|line| line.split_whitespace().next());
+    number.and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
 /// How evenly slots were written.

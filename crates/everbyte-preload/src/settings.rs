@@ -18,6 +18,8 @@ pub(crate) struct Settings {
     pub(crate) wear: bool,
     /// Statistics are written at the end, and so often before.
     pub(crate) statistics: Option<Duration>,
+    /// Memory is counted at its allocation, not at its first use.
+    pub(crate) strict: bool,
     /// A server may lend memory writable by other users.
     pub(crate) trust_pool: bool,
 }
@@ -34,6 +36,7 @@ impl Settings {
             space_bytes: number("EVERBYTE_RUN_SPACE").ok_or("EVERBYTE_RUN_SPACE")?,
             volume: pool.zip(volume),
             trust_pool: number("EVERBYTE_RUN_TRUST_POOL") == Some(1),
+            strict: number("EVERBYTE_RUN_STRICT") == Some(1),
             bss: number("EVERBYTE_RUN_BSS") == Some(1),
             wear: number("EVERBYTE_RUN_WEAR") == Some(1),
             statistics: number("EVERBYTE_RUN_STATS").map(Duration::from_secs),

@@ -68,6 +68,7 @@ pub struct RegionOptions {
     mappings_max: Option<u64>,
     thread_start: fn(),
     on_failure: fn(&RegionError),
+    more_slots: Option<fn(u64, bool) -> bool>,
 }
 
 impl Default for RegionOptions {
@@ -81,6 +82,7 @@ impl Default for RegionOptions {
             mappings_max: None,
             thread_start: || {},
             on_failure: |_| {},
+            more_slots: None,
         }
     }
 }
@@ -125,6 +127,16 @@ impl RegionOptions {
     /// the program, not even standard error. In direct mode the region never calls it.
     pub fn on_failure(mut self, call: fn(&RegionError)) -> Self {
         self.on_failure = call;
+        self
+    }
+
+    /// Calls `call` with a number of slots, on a thread of the region, when the space runs short of
+    /// slots: for a space that [grows](SwapSpace::grow) on demand. `call` adds slots and returns
+    /// true, or false without more slots. The second argument is true if a fault waits for a slot;
+    /// after a false answer the region exceeds its DRAM limit. `call` must not use the region. In
+    /// direct mode the region never calls it.
+    pub fn more_slots(mut self, call: fn(u64, bool) -> bool) -> Self {
+        self.more_slots = Some(call);
         self
     }
 
@@ -285,14 +297,16 @@ impl Region {
     ) -> Result<Self, RegionError> {
         let (units, limit) = (bytes / UNIT_BYTES, dram_limit / UNIT_BYTES);
         let needed = if options.reserves { slots_needed(units, limit) } else { 0 };
-        let (thread_start, on_failure) = (options.thread_start, options.on_failure);
-        let workers = Workers { handlers: options.handlers(), thread_start, on_failure };
+        let RegionOptions { thread_start, on_failure, more_slots, .. } = *options;
+        let handlers = options.handlers();
+        let workers = Workers { handlers, thread_start, on_failure, more_slots };
         Self::start(bytes, needed, space, |slot_hint| {
             let pager_options = PagerOptions {
                 limit,
                 slot_hint,
                 read_ahead: options.read_ahead,
                 tracks_stores: options.tracks_stores,
+                grows: options.more_slots.is_some(),
             };
             let slots = &space.slots;
             Ok(Box::new(PagedRegion::start(pages, units, present, slots, &pager_options, workers)?))
@@ -483,6 +497,19 @@ impl Region {
         let limit = self.backing.statistics().units_limit;
         let needed = self.backing.slots_needed(bytes.div_ceil(UNIT_BYTES), limit);
         self.reserve_slots(needed).map(|_| ())
+    }
+
+    /// Bytes with contents, in DRAM or in slots; 0 in direct mode.
+    #[must_use]
+    pub fn bytes_used(&self) -> u64 {
+        self.backing.units_used() * UNIT_BYTES
+    }
+
+    /// Number of bytes with contents that page with `slots` slots.
+    #[must_use]
+    pub fn bytes_paged_by(&self, slots: u64) -> u64 {
+        let limit = self.backing.statistics().units_limit;
+        self.backing.units_paged_by(slots, limit) * UNIT_BYTES
     }
 
     /// Reserves slots until there are `needed`, and returns how many came to it.

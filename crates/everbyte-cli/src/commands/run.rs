@@ -39,8 +39,11 @@ these runs when the program needs more memory. Stacks, global variables, smaller
 and memory from the program's own system calls do not page.
 
 With --bss the program's global variables that begin as zeroes page, too, such as large arrays in Fortran
-or C. Variables of libraries do not. At the start the program borrows slots for the part of these
-variables above --dram. brk and sbrk then give no memory.
+or C. Variables of libraries do not. brk and sbrk then give no memory.
+
+Memory counts from its first use. If the memory in use and a request exceed DRAM and volume, malloc and
+mmap fail. If a use of granted memory finds no slot, SIGKILL ends the program, and one line gives the
+sizes. With --strict memory counts at its allocation, and no use fails.
 
 Children are started the same way; each has --dram bytes of its own, and all share the volume. A child
 of fork has its parent's whole heap, in DRAM, and does not page until it executes a program; a fork for
@@ -62,7 +65,8 @@ A pool that another user can change is refused: that user could read and change 
 overrides it.
 
 --stats writes a line to standard error every second and two at the end: bytes of DRAM and of slots, bytes
-in and out, faults and the time in them, and how many years the medium would last. With --wear another line
+in and out, faults and the time in them, bytes in use, reserved and resident, and how many years the medium
+would last. With --wear another line
 at the end says how many slots were written, and how often.
 
 Environment:
@@ -85,6 +89,9 @@ pub(crate) struct Args {
     /// Let global variables that begin as zeroes (.bss) page as well, for programs with large static arrays.
     #[arg(long)]
     bss: bool,
+    /// Count memory at its allocation: malloc and mmap fail beyond DRAM and volume, and no later access does.
+    #[arg(long)]
+    strict: bool,
     /// Write statistics to standard error, every second and at the end.
     #[arg(long)]
     stats: bool,
@@ -110,6 +117,7 @@ fn configure(command: &mut Command, args: &Args) {
         // The library changes the digit in the program that this command starts.
         ("EVERBYTE_RUN_STAGE", Some("0")),
         ("EVERBYTE_RUN_STATS", stats),
+        ("EVERBYTE_RUN_STRICT", args.strict.then_some("1")),
         ("EVERBYTE_RUN_BSS", args.bss.then_some("1")),
         ("EVERBYTE_RUN_TRUST_POOL", args.trust.trust_pool.then_some("1")),
         ("EVERBYTE_RUN_WEAR", args.wear.then_some("1")),

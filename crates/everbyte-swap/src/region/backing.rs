@@ -45,6 +45,12 @@ pub(crate) trait Backing: Send + Sync {
     /// Units only in slots.
     fn units_stored(&self, run: UnitRun) -> u64;
 
+    /// Number of units with contents that page with `slots` slots under a limit.
+    fn units_paged_by(&self, slots: u64, limit: u64) -> u64;
+
+    /// Units with contents; 0 in direct mode.
+    fn units_used(&self) -> u64;
+
     /// As [`Region::statistics`](crate::Region::statistics).
     fn statistics(&self) -> Statistics;
 

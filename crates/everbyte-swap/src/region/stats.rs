@@ -13,6 +13,8 @@ macro_rules! counters {
             $($(#[$doc])* pub $name: u64,)*
             /// Units in DRAM now, of 4 KiB each.
             pub units_resident: u64,
+            /// Units with contents now, in DRAM or in slots. 0 in direct mode.
+            pub units_used: u64,
             /// Limit on units in DRAM.
             pub units_limit: u64,
             /// Pins held now, one for each unit and call.

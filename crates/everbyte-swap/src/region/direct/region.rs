@@ -197,6 +197,14 @@ impl Backing for DirectRegion {
         self.shared.chunks.discard(run).map_err(region_error)
     }
 
+    fn units_paged_by(&self, slots: u64, limit: u64) -> u64 {
+        slots + limit
+    }
+
+    fn units_used(&self) -> u64 {
+        0
+    }
+
     fn close(&self, _: UnitRun) -> Result<(), RegionError> {
         Err(RegionError::NotDirect { what: "close units" })
     }

@@ -16,6 +16,7 @@
 mod evict;
 mod fault;
 mod fork_hold;
+mod growth;
 mod protect_policy;
 mod range_ops;
 mod stream;
@@ -41,6 +42,7 @@ use stream::Streams;
 
 pub(crate) use evict::Progress;
 pub(crate) use fault::{Access, FaultError};
+pub(crate) use growth::Shortage;
 pub(crate) use range_ops::RangeError;
 
 /// Units of a window: the step of the evictor's hand, and the maximum read-ahead.
@@ -72,6 +74,8 @@ pub(crate) struct PagerOptions {
     /// Fills pages write-protected for loads while enough of them never see a store: the evictor
     /// removes these without a copy.
     pub(crate) tracks_stores: bool,
+    /// The space can get more slots at any time.
+    pub(crate) grows: bool,
 }
 
 /// The pager of a region.
@@ -81,6 +85,8 @@ pub(crate) struct Pager<M> {
     windows: SlotTree,
     slots: std::sync::Arc<SlotMap>,
     resident: AtomicU64,
+    /// Units neither empty nor closed, including units on their way.
+    used: AtomicU64,
     pinned: AtomicU64,
     limit: AtomicU64,
     tracks_stores: bool,
@@ -102,6 +108,11 @@ pub(crate) struct Pager<M> {
     /// Evictions are forbidden, and any number of units may become resident.
     is_held: AtomicBool,
     full: AtomicBool,
+    /// A fault waits for a slot until the owner of the space refuses more.
+    grows: bool,
+    is_refused: AtomicBool,
+    /// A fault found neither room nor a slot since the evictor's last inspection.
+    is_starving: AtomicBool,
     /// 1 while the background evictor should work, for it to sleep on.
     pub(crate) wanted: AtomicU32,
 }
@@ -120,6 +131,7 @@ impl<M: Memory> Pager<M> {
             windows: SlotTree::new(units.div_ceil(WINDOW)),
             slots,
             resident: AtomicU64::new(0),
+            used: AtomicU64::new(0),
             pinned: AtomicU64::new(0),
             limit: AtomicU64::new(options.limit),
             tracks_stores: options.tracks_stores,
@@ -134,6 +146,9 @@ impl<M: Memory> Pager<M> {
             has_poisoned: AtomicBool::new(false),
             is_held: AtomicBool::new(false),
             full: AtomicBool::new(false),
+            grows: options.grows,
+            is_refused: AtomicBool::new(false),
+            is_starving: AtomicBool::new(false),
             wanted: AtomicU32::new(0),
         })
     }
@@ -146,11 +161,17 @@ impl<M: Memory> Pager<M> {
     pub(crate) fn statistics(&self) -> Statistics {
         Statistics {
             units_resident: self.resident.load(SeqCst),
+            units_used: self.units_used(),
             units_limit: self.limit.load(SeqCst),
             units_pinned: self.pinned.load(SeqCst),
             slots_free: self.slots.free_count(),
             ..self.counters.read()
         }
+    }
+
+    /// Units with contents.
+    pub(crate) fn units_used(&self) -> u64 {
+        self.used.load(SeqCst)
     }
 
     /// The reason for the end of all evictions, if they ended.
@@ -163,7 +184,7 @@ impl<M: Memory> Pager<M> {
         }
     }
 
-    /// True if the last eviction of a unit found no free slot.
+    /// True if the last eviction had no unit to evict without a slot, and no slot.
     pub(crate) fn is_full(&self) -> bool {
         self.full.load(SeqCst)
     }
@@ -211,6 +232,7 @@ impl<M: Memory> Pager<M> {
     /// Marks a unit with a present page as dirty. Requires: before any other call on the unit.
     pub(crate) fn adopt(&self, at: UnitNo) {
         self.resident.fetch_add(1, SeqCst);
+        self.used.fetch_add(1, SeqCst);
         self.settle(at, Unit::DIRTY);
     }
 
@@ -267,6 +289,12 @@ impl<M: Memory> Pager<M> {
 /// Free units below the limit at the start of the background evictor.
 fn reserve(limit: u64) -> u64 {
     (limit / 16).clamp(1, 4096)
+}
+
+/// Number of units with contents that page with `slots` slots. If no slot is free, the dirty units
+/// leave a reserve of the limit, so a region at its limit has clean units to evict.
+pub(crate) fn units_paged_by(slots: u64, limit: u64) -> u64 {
+    slots + limit - reserve(limit)
 }
 
 /// Number of slots that guarantees a free slot to a region of `units` units, including a batch of

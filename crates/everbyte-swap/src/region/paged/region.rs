@@ -11,7 +11,7 @@ use crate::error::RegionError;
 use crate::region::backing::Backing;
 use crate::region::fork_guard::ForkGuard;
 use crate::region::paged::engine::{
-    FaultError, LIMIT_MIN, Pager, PagerOptions, RangeError, slots_needed,
+    FaultError, LIMIT_MIN, Pager, PagerOptions, RangeError, slots_needed, units_paged_by,
 };
 use crate::region::paged::memory::MemoryError;
 use crate::region::paged::resolver::FaultResolver;
@@ -106,6 +106,14 @@ impl Backing for PagedRegion {
 
     fn discard(&self, run: UnitRun) -> Result<(), RegionError> {
         self.shared.pager.discard(run).map_err(region_error)
+    }
+
+    fn units_paged_by(&self, slots: u64, limit: u64) -> u64 {
+        units_paged_by(slots, limit)
+    }
+
+    fn units_used(&self) -> u64 {
+        self.shared.pager.units_used()
     }
 
     fn close(&self, run: UnitRun) -> Result<(), RegionError> {

@@ -44,7 +44,11 @@ impl FaultResolver {
         if let Some(offset) = self.unreadable() {
             return Err(RegionError::Unreadable { offset });
         }
-        if self.pager.is_full() { Err(RegionError::StoreFull) } else { Ok(()) }
+        if self.pager.is_full() && !self.pager.may_grow() {
+            Err(RegionError::StoreFull)
+        } else {
+            Ok(())
+        }
     }
 
     /// False in a forked child.

@@ -10,20 +10,25 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::thread::futex;
 
 use crate::error::RegionError;
-use crate::region::paged::engine::{Access, Progress};
+use crate::region::paged::engine::{Access, Pager, Progress, Shortage};
 use crate::region::paged::memory::Memory;
 use crate::region::paged::resolver::FaultResolver;
+use crate::region::paged::uffd_memory::UffdMemory;
 use crate::region::threads::spawn;
 
 /// Batches without an eviction before the evictor sleeps.
 const IDLE_MAX: u32 = 4;
 const IDLE_SLEEP: Duration = Duration::from_millis(5);
+/// Sleeps after batches that found neither a slot nor a unit to evict without one.
+const FULL_RESTS: u32 = 20;
+/// Time from a refusal of slots to the next request without a waiting fault.
+const REFUSAL_TIME: Duration = Duration::from_millis(100);
 /// Time between two looks at whether a thread should stop.
 const STOP_LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
@@ -36,6 +41,8 @@ pub(crate) struct Workers {
     pub(crate) thread_start: fn(),
     /// The evictor calls this for each kind of trouble, once.
     pub(crate) on_failure: fn(&RegionError),
+    /// The evictor calls this if slots are short.
+    pub(crate) more_slots: Option<fn(u64, bool) -> bool>,
 }
 
 /// The threads of a region; they end when this is dropped.
@@ -52,7 +59,7 @@ impl Threads {
         shared: &Arc<FaultResolver>,
         workers: Workers,
     ) -> Result<Self, RegionError> {
-        let Workers { handlers, thread_start, on_failure } = workers;
+        let Workers { handlers, thread_start, on_failure, more_slots } = workers;
         // The evictor ends the handlers with this event. The descriptor in the caller's table is
         // closed below.
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
@@ -66,7 +73,8 @@ impl Threads {
         let kept = [shared.pager.memory.uffd.as_raw_fd(), event.as_raw_fd()];
         let (pager, stop) = (Arc::clone(shared), Arc::clone(&threads.stop));
         threads.spawn("evictor", &kept, move |own| {
-            run_evictor(&pager, &stop, &mut FailureReporter::new(on_failure));
+            let mut requests = SlotRequests { more_slots, refused: None };
+            run_evictor(&pager, &stop, &mut FailureReporter::new(on_failure), &mut requests);
             if let Some(event) = own.get(1) {
                 // An eventfd below its maximum accepts a 1.
                 let _written = rustix::io::write(event, &1u64.to_ne_bytes());
@@ -129,14 +137,46 @@ impl FailureReporter {
     }
 }
 
+/// Requests for slots to the owner of the space.
+struct SlotRequests {
+    more_slots: Option<fn(u64, bool) -> bool>,
+    /// Time of the last refusal.
+    refused: Option<Instant>,
+}
+
+impl SlotRequests {
+    /// Asks for slots if they are short, after `idle` batches without an eviction. Requires: the thread holds neither a lock nor a unit.
+    fn ask(&mut self, shared: &FaultResolver, idle: u32) {
+        let pager = &shared.pager;
+        let Some((shortage, more_slots)) = pager.shortage(idle).zip(self.more_slots) else {
+            return;
+        };
+        let is_urgent = shortage == Shortage::Now;
+        // A refusal of slots for later is no reason to ask at each batch.
+        let is_recent = self.refused.is_some_and(|refused| refused.elapsed() < REFUSAL_TIME);
+        if !is_urgent && is_recent {
+            return;
+        }
+        let wanted = Pager::<UffdMemory>::slots_wanted(pager.memory.slots());
+        let has_grown = more_slots(wanted, is_urgent);
+        self.refused = (!has_grown).then(Instant::now);
+        pager.note_growth(shortage, has_grown);
+    }
+}
+
 /// Makes room on demand. A thread that records a failure wakes this thread, which calls the
 /// program's callback, because the callback may allocate.
-fn run_evictor(shared: &FaultResolver, stop: &AtomicBool, reporter: &mut FailureReporter) {
+fn run_evictor(
+    shared: &FaultResolver,
+    stop: &AtomicBool,
+    reporter: &mut FailureReporter,
+    requests: &mut SlotRequests,
+) {
     let pager = &shared.pager;
     while !stop.load(SeqCst) {
         reporter.report_new(shared);
         if pager.wants_eviction() {
-            evict_until_room(shared, stop, reporter);
+            evict_until_room(shared, stop, reporter, requests);
             continue;
         }
         // Before the last check: a later request sets it again, and the wait returns immediately.
@@ -150,11 +190,17 @@ fn run_evictor(shared: &FaultResolver, stop: &AtomicBool, reporter: &mut Failure
     }
 }
 
-fn evict_until_room(shared: &FaultResolver, stop: &AtomicBool, reporter: &mut FailureReporter) {
+fn evict_until_room(
+    shared: &FaultResolver,
+    stop: &AtomicBool,
+    reporter: &mut FailureReporter,
+    requests: &mut SlotRequests,
+) {
     let pager = &shared.pager;
     let mut idle = 0;
     while !stop.load(SeqCst) && !pager.has_room() {
         reporter.report_new(shared);
+        requests.ask(shared, idle);
         match pager.try_evict() {
             Progress::Evicted(0) => idle += 1,
             Progress::Evicted(_) => idle = 0,
@@ -162,7 +208,11 @@ fn evict_until_room(shared: &FaultResolver, stop: &AtomicBool, reporter: &mut Fa
         }
         // All units are in use. A short sleep avoids a busy loop.
         if idle == IDLE_MAX {
-            std::thread::sleep(IDLE_SLEEP);
+            // A full store stays full for long, and passes over all units cost time.
+            let rests = if pager.is_full() { FULL_RESTS } else { 1 };
+            (0..rests)
+                .take_while(|_| !pager.is_starving())
+                .for_each(|_| std::thread::sleep(IDLE_SLEEP));
             return;
         }
     }

@@ -179,6 +179,11 @@ impl UffdMemory {
         Ok(self)
     }
 
+    /// Slots of the space, free and used.
+    pub(crate) fn slots(&self) -> u64 {
+        self.space.slots()
+    }
+
     /// The first byte.
     pub(crate) fn base(&self) -> *mut u8 {
         self.base

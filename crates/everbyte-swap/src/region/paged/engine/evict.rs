@@ -152,9 +152,7 @@ impl<M: Memory> Pager<M> {
         self.choose(batch);
         // Full only if no skipped unit could leave without a slot or free one.
         let is_stuck = batch.leaving.is_empty() && batch.is_short && !batch.is_hopeful;
-        if is_stuck && !self.has_room() {
-            self.full.store(true, SeqCst);
-        }
+        self.full.store(is_stuck && !self.has_room(), SeqCst);
         self.protect(batch);
         self.copy_out(batch);
         self.claim_copied(batch);
@@ -446,6 +444,7 @@ impl<M: Memory> Pager<M> {
         }
         // Counted out after the pages are gone, so the count never falls below the pages in DRAM.
         self.resident.fetch_sub(gone, SeqCst);
+        self.used.fetch_sub(zero, SeqCst);
         self.protect_policy.note_clean(clean);
         add(&self.counters.units_evicted, gone);
         add(&self.counters.units_evicted_clean, clean);

@@ -225,6 +225,9 @@ impl<M: Memory> Pager<M> {
                 self.settle(at, seen);
                 continue;
             }
+            if seen.slot().is_none() {
+                self.used.fetch_add(1, SeqCst);
+            }
             let next = match seen.slot() {
                 Some(slot) if !writable => Unit::clean(slot),
                 slot => {
@@ -366,6 +369,11 @@ impl<M: Memory> Pager<M> {
         while !self.try_admit() {
             self.memory.step();
             match self.try_evict() {
+                // The evictor's thread asks for slots: this thread may be in a signal handler.
+                Progress::Evicted(0) if self.starves() => {
+                    self.memory.pause(tries);
+                    tries += 1;
+                }
                 Progress::Evicted(0) => passes += 1,
                 Progress::Evicted(_) => count(&self.counters.direct_evictions),
                 Progress::Another => {

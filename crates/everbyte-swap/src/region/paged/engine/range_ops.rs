@@ -214,6 +214,9 @@ impl<M: Memory> Pager<M> {
             if seen.is_resident() {
                 self.resident.fetch_sub(1, SeqCst);
             }
+            if !matches!(seen.phase(), Phase::Empty | Phase::Closed) {
+                self.used.fetch_sub(1, SeqCst);
+            }
         }
         zapped.map_err(|error| {
             self.note_failure(error);

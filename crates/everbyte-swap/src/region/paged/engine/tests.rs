@@ -172,9 +172,14 @@ impl Memory for Table {
 type Sim = Pager<Table>;
 
 fn sim(tracks_stores: bool, free_slots: u64) -> Sim {
+    sim_with(tracks_stores, free_slots, false)
+}
+
+fn sim_with(tracks_stores: bool, free_slots: u64, grows: bool) -> Sim {
     let slots = SlotMap::new(SLOTS);
     slots.free_run(SlotNo(0), free_slots);
-    let options = PagerOptions { limit: LIMIT, slot_hint: SlotNo(0), read_ahead: 4, tracks_stores };
+    let options =
+        PagerOptions { limit: LIMIT, slot_hint: SlotNo(0), read_ahead: 4, tracks_stores, grows };
     Pager::new(Table::new(), UNITS, Arc::new(slots), &options).expect("there is memory")
 }
 
@@ -300,6 +305,9 @@ fn check_settled(pager: &Sim, slots_all: u64) {
         slots.extend(unit.slot());
     }
     assert_eq!(pager.resident.load(SeqCst), pages.len() as u64, "resident units");
+    let phases = (0..UNITS).map(|at| pager.units.load(UnitNo(at)).phase());
+    let used = phases.filter(|phase| !matches!(phase, Phase::Empty | Phase::Closed)).count();
+    assert_eq!(pager.units_used(), used as u64, "used units");
     let named = slots.len() as u64;
     slots.sort_unstable();
     slots.dedup();
@@ -497,5 +505,61 @@ fn full_store_costs_dram_but_no_page() {
     pager.slots.free_run(SlotNo(2), SLOTS - 2);
     while !matches!(pager.try_evict(), Progress::Evicted(0)) {}
     assert_eq!(pager.statistics().slots_free, 0);
+    (0..UNITS).for_each(|at| program.load(at));
+}
+
+/// A fault without a slot waits for growth, stays within the limit, and loses no page.
+#[test]
+fn fault_without_slot_waits_for_growth() {
+    let units = (1..=UNITS).rfind(|&units| slots_needed(units, LIMIT) <= SLOTS).unwrap();
+    for seed in 0..50 {
+        let pager = sim_with(true, 0, true);
+        let program = Program { pager: &pager, me: 0, stored: Mutex::default() };
+        let is_over = AtomicBool::new(false);
+        let fill = || {
+            (0..units).for_each(|at| program.store(at, at + 1));
+            (0..units).for_each(|at| program.load(at));
+            is_over.store(true, SeqCst);
+        };
+        let grow = || {
+            let mut slots = 0;
+            while !is_over.load(SeqCst) {
+                pager.memory.step();
+                if let Some(Shortage::Now) = pager.shortage(u32::MAX) {
+                    assert!(slots < SLOTS, "more slots are wanted than the units need");
+                    pager.slots.free_run(SlotNo(slots), 1);
+                    slots += 1;
+                    pager.note_growth(Shortage::Now, true);
+                }
+            }
+        };
+        let tasks: Vec<Task<'_>> = vec![Box::new(fill), Box::new(grow)];
+        assert_eq!(schedule::run(&Schedule::Seeded(seed), tasks).trouble, None, "seed {seed}");
+        assert_eq!(pager.statistics().units_over_limit, 0);
+        assert_eq!(pager.units_used(), units);
+    }
+}
+
+/// A refusal ends the wait: the unit exceeds the limit.
+#[test]
+fn refused_growth_costs_dram_but_no_page() {
+    let pager = sim_with(true, 0, true);
+    let program = Program { pager: &pager, me: 0, stored: Mutex::default() };
+    let is_over = AtomicBool::new(false);
+    let fill = || {
+        (0..UNITS).for_each(|at| program.store(at, at + 1));
+        is_over.store(true, SeqCst);
+    };
+    let refuse = || {
+        while !is_over.load(SeqCst) {
+            pager.memory.step();
+            if let Some(shortage) = pager.shortage(u32::MAX) {
+                pager.note_growth(shortage, false);
+            }
+        }
+    };
+    let tasks: Vec<Task<'_>> = vec![Box::new(fill), Box::new(refuse)];
+    assert_eq!(schedule::run(&Schedule::Seeded(1), tasks).trouble, None);
+    assert_eq!(pager.statistics().units_resident, UNITS);
     (0..UNITS).for_each(|at| program.load(at));
 }
