@@ -1,6 +1,6 @@
 //! The [`BlockDevice`] trait and its contract, a reference device in DRAM, and the conformance suite.
 //! Also has devices for several crates: files and block devices of the system, and decorators. The
-//! decorators record requests, fail, are slow, or refuse writes.
+//! decorators record or count requests, fail, are slow, or refuse writes.
 //!
 //! Knows nothing of pools or protocols.
 //!
@@ -35,6 +35,8 @@ mod fault;
 mod file;
 mod identity;
 mod memory;
+pub mod meter;
+mod metered;
 mod read_only;
 pub mod record;
 pub mod request_queue;
@@ -55,6 +57,7 @@ pub use fault::{FaultDevice, Faults};
 pub use file::{FileDevice, FileDeviceError, FileOptions};
 pub use identity::{BackingIdentity, FileIdentity, IdentityMatch, stable_path};
 pub use memory::MemoryDevice;
+pub use metered::MeteredDevice;
 pub use read_only::ReadOnlyDevice;
 pub use send::send;
 pub use socket::send_all;
