@@ -28,7 +28,8 @@ use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 use advice::advice;
 use arguments::UsageError;
 use commands::{
-    client, completions, fs, man, mount, pool, pool_status, run, serve, sim, system_mount, volume,
+    client, completions, fs, man, mount, pool, pool_status, run, serve, sim, system_mount, top,
+    volume,
 };
 
 /// Exit status for a wrong command line, as clap's.
@@ -94,6 +95,7 @@ enum Command {
     Fs(fs::FsCommand),
     #[command(subcommand)]
     Client(client::ClientCommand),
+    Top(top::Args),
     Sim(Box<sim::Args>),
     Completions(completions::Args),
     Man(man::Args),
@@ -120,6 +122,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(args),
         Command::Fs(command) => fs::run(command),
         Command::Client(command) => client::run(command),
+        Command::Top(args) => top::run(args),
         Command::Sim(args) => sim::run(args),
         Command::Completions(args) => completions::run(args, Cli::command()),
         Command::Man(args) => man::run(args, Cli::command()),

@@ -180,7 +180,8 @@ pub(crate) fn copying(bytes: u64) -> ProgressBar {
     progress("copying {bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}", bytes)
 }
 
-fn align<const N: usize>(columns: [Column; N], rows: &[[String; N]]) -> Vec<String> {
+/// The lines of a table with a heading, escaped for a terminal.
+pub(crate) fn align<const N: usize>(columns: [Column; N], rows: &[[String; N]]) -> Vec<String> {
     let heading = columns.map(|(Column::Left(text) | Column::Right(text))| text.to_owned());
     let rows = rows.iter().map(|row| row.each_ref().map(|cell| escaped(cell).into_owned()));
     let rows: Vec<[String; N]> = std::iter::once(heading).chain(rows).collect();

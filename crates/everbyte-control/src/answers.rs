@@ -52,6 +52,7 @@ pub(crate) fn time_max(request: &Request) -> Option<Duration> {
         | Request::ClientList
         | Request::ClientDisconnect { .. }
         | Request::Stats
+        | Request::Metrics
         | Request::Exports
         | Request::Mount(_)
         | Request::Lend { .. } => LOOK_TIME_MAX,

@@ -43,7 +43,10 @@ pub use server::{
     Answer, Attached, AttachedAnswer, ControlServer, Handler, Occupied, RequestError,
     remove_left_socket, serve_stream,
 };
-pub use stats::{CheckpointStats, MediumStats, PoolStats, ServerStats, WearStats};
+pub use stats::{
+    CacheMetrics, CheckpointStats, ErrorMetrics, MediumStats, PoolMetrics, PoolStats,
+    RequestMetrics, ServerStats, VolumeMetrics, WearStats,
+};
 pub use time::TimeNs;
 
 use std::ffi::OsString;

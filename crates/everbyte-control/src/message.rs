@@ -10,7 +10,7 @@ use crate::files::{
     FileEntry, FileLeak, FilePlace, FileRequest, FileSpace, FileStatus, UnreadableEntry,
 };
 use crate::health::{DeletedStatus, HealthStatus};
-use crate::stats::PoolStats;
+use crate::stats::{PoolMetrics, PoolStats};
 
 /// Version of the protocol, in every message.
 pub const PROTOCOL_VERSION: u32 = 1;
@@ -122,6 +122,8 @@ pub enum Request {
     },
     /// Counts since the pool was opened; answered with `Stats`.
     Stats,
+    /// Figures of a served pool; answered with `Metrics`.
+    Metrics,
     /// The server's process, addresses and exports; answered with `Serving`.
     Exports,
     /// A look at the files of a file system, or a change of them.
@@ -355,6 +357,8 @@ pub enum Response {
     },
     /// Counts.
     Stats(PoolStats),
+    /// Figures of a served pool.
+    Metrics(Box<PoolMetrics>),
     /// The server's process, addresses and exports.
     Serving(ServingStatus),
     /// A place in a file system, and the file there.

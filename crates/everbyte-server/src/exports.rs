@@ -10,7 +10,7 @@ use everbyte_control::{
     Answer, Cause, ExportStatus, PoolStats, PoolStatus, RequestError, Response, ServingStatus,
     VolumeStatus,
 };
-use everbyte_device::ReadOnlyDevice;
+use everbyte_device::{MeteredDevice, ReadOnlyDevice};
 use everbyte_media::{Mapped, Medium};
 use everbyte_nbd::{Durability, Export, ExportInfo, Exports, OpenError};
 
@@ -186,6 +186,17 @@ impl OpenPool {
         }
     }
 
+    /// Figures of the served pool.
+    ///
+    /// # Errors
+    /// The pool is not served.
+    pub(crate) fn served_metrics(&self) -> Answer {
+        match self.is_served() {
+            true => Ok(Response::Metrics(Box::new(self.metrics()))),
+            false => Err(RequestError::new("the pool is not served, so it has no metrics")),
+        }
+    }
+
     /// Lists the connections of clients.
     ///
     /// # Errors
@@ -240,8 +251,8 @@ impl Exports for OpenPool {
         let name = found.ok_or(OpenError::Unknown)?;
         let unreadable = |error| Unavailable::new("damaged", error);
         let volume = self.volumes.get(name).map_err(unreadable);
-        let leased = volume.and_then(|volume| Ok((volume.lease(name)?, volume.is_durable())));
-        let (mut device, is_durable) = leased.map_err(|why| {
+        let leased = volume.and_then(|volume| Ok((volume.lease(name)?, volume)));
+        let (mut device, volume) = leased.map_err(|why| {
             tracing::warn!(volume = name, "a client cannot have the volume: {why}");
             OpenError::Unavailable { reason: why.public }
         })?;
@@ -252,8 +263,10 @@ impl Exports for OpenPool {
             Some(recorder) => recorder.record(name, device),
             None => device,
         };
+        // Outside of all others: refused writes count as well.
+        let device = Arc::new(MeteredDevice::new(device, &volume.meters.nbd));
         // A volatile volume must not announce durability.
-        let durability = if is_durable { self.options.durability } else { Durability::Never };
+        let durability = if volume.is_durable() { self.options.durability } else { Durability::Never };
         Ok(Export::new(name, device).with_durability(durability))
     }
 }

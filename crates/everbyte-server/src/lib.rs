@@ -18,6 +18,7 @@ mod files;
 mod fs_mounts;
 mod guarded_device;
 mod leases;
+pub mod metrics;
 mod mounts;
 mod new_volume;
 mod open_pool;

@@ -7,6 +7,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use everbyte::Pool;
 use everbyte::cache::NewSizes;
@@ -37,6 +38,7 @@ pub struct Options {
 /// Nothing is opened or changed afterwards.
 pub struct OpenPool {
     pub(crate) pool: Pool,
+    pub(crate) opened: Instant,
     pub(crate) options: Options,
     pub(crate) volumes: Volumes,
     /// Held while a volume gets another size for its users.
@@ -59,6 +61,7 @@ impl OpenPool {
         Self {
             volumes: Volumes::new(pool.clone()),
             pool,
+            opened: Instant::now(),
             options,
             sizes: Mutex::default(),
             is_closing: AtomicBool::new(false),
@@ -186,6 +189,7 @@ impl Handler for OpenPool {
             Request::ClientList => self.clients()?,
             Request::ClientDisconnect { id } => self.disconnect(id)?,
             Request::Stats => Response::Stats(self.stats()),
+            Request::Metrics => self.served_metrics()?,
             Request::Exports => Response::Serving(self.serving().unwrap_or_default()),
             other => return Err(format!("this server does not know {other:?}").into()),
         };

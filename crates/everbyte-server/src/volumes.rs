@@ -18,6 +18,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::fs_mounts::FsMounts;
 use crate::guarded_device::GuardedDevice;
+use crate::metrics::VolumeMeters;
 use crate::quiesce::{Busy, ExclusiveGuard, Lease, QuiesceLock};
 use crate::request_error::{Unavailable, about, refused};
 use crate::swap_export::SwapExport;
@@ -33,6 +34,8 @@ pub(crate) struct OpenVolume {
     pub(crate) mounts: Option<FsMounts>,
     swap_export: SwapExport,
     pub(crate) quiesce: Arc<QuiesceLock>,
+    /// Counts of its clients' requests since it was opened.
+    pub(crate) meters: VolumeMeters,
 }
 
 impl OpenVolume {
@@ -41,7 +44,13 @@ impl OpenVolume {
             Volume::Fs(fs) => Some(FsMounts::new(fs.clone())),
             _ => None,
         };
-        Self { volume, mounts, swap_export: SwapExport::default(), quiesce: Arc::default() }
+        Self {
+            volume,
+            mounts,
+            swap_export: SwapExport::default(),
+            quiesce: Arc::default(),
+            meters: VolumeMeters::default(),
+        }
     }
 
     /// Its present name.

@@ -48,6 +48,7 @@ mod sim_run;
 mod sim_traces;
 mod source;
 pub(crate) mod system_mount;
+pub(crate) mod top;
 mod trust;
 pub(crate) mod volume;
 pub(crate) mod volume_attach;

@@ -16,6 +16,7 @@ use everbyte::error::FileError;
 use everbyte_device::record::{RecordSummary, Recorder};
 use everbyte_media::{MediaOptions, Technology};
 use everbyte_nbd::{Address, Durability, PayloadMemory, Server, Settings, SocketFile};
+use everbyte_server::metrics::{MetricsAddress, MetricsServer, page};
 use everbyte_server::recording::{self, RecordError};
 use everbyte_server::{OpenPool, Options};
 use everbyte_vhost::VhostServer;
@@ -23,6 +24,7 @@ use everbyte_vhost::VhostServer;
 use super::serve_vhost::VhostTarget;
 use super::server::{Stop, report_recovery, split_target, start_control};
 use super::trust::TrustArgs;
+use super::service::PassedSockets;
 use super::{serve_config, service};
 use crate::arguments::{UsageError, find_group, find_user, parse_mode};
 use crate::output;
@@ -47,6 +49,7 @@ Examples:
   everbyte serve /dev/shm/p --nbd unix:/run/e.sock --read-only-export base
   everbyte serve /dev/shm/p --nbd unix:/tmp/e.sock --record trace.csv.zst   record requests
   everbyte serve /dev/shm/p --vhost disk=/run/disk.sock              to a virtual machine
+  everbyte serve /dev/shm/p --nbd tcp:10809 --metrics 9500           metrics for Prometheus
   everbyte serve --config /etc/everbyte/pool.toml                    options from a file, as a service
 
 For each ready export the server prints a line 'ready: URI'. Without exports it prints the server's own URI. Without
@@ -68,7 +71,8 @@ serve them with --write-through.
 TCP has neither encryption nor passwords: listen on loopback, or on a trusted network.
 
 As a service of systemd (Type=notify) the server reports readiness, status and its end. It serves NBD clients on passed
-sockets with the name nbd (FileDescriptorName=nbd). An address of --nbd with a passed socket is not bound again.";
+sockets with the name nbd (FileDescriptorName=nbd), and metrics on those with the name metrics. An address with a
+passed socket is not bound again.";
 
 /// Serve a pool's volumes to NBD clients.
 ///
@@ -96,6 +100,10 @@ pub(crate) struct Args {
     /// Let guests of --vhost have a volatile write cache. They can switch it off and on.
     #[arg(long)]
     write_back: bool,
+    /// Address for metrics in the text format of Prometheus, at the path /metrics: HOST:PORT, or PORT on
+    /// loopback. The page needs no password.
+    #[arg(long, value_name = "ADDRESS")]
+    metrics: Option<MetricsAddress>,
     /// Serve without any change: after a crash the server recovers a private copy of the pool.
     /// Clients cannot write.
     #[arg(long)]
@@ -239,27 +247,31 @@ impl Args {
 struct RunningServers {
     servers: Vec<Arc<Server>>,
     vhosts: Vec<VhostServer>,
+    metrics: Vec<MetricsServer>,
 }
 
 impl RunningServers {
-    fn start(args: &Args, pool: &Arc<OpenPool>, passed: Vec<OwnedFd>) -> anyhow::Result<Self> {
+    fn start(args: &Args, pool: &Arc<OpenPool>, passed: PassedSockets) -> anyhow::Result<Self> {
         if let Some(record) = &args.record {
             // Before the first listener: the record has every request from the beginning.
             pool.set_recorder(start_recording(pool, record, args.force)?);
         }
-        let servers = listen_all(args, pool, passed)?;
+        let servers = listen_all(args, pool, passed.nbd)?;
         let file = args.socket_file().map_err(anyhow::Error::new)?;
         let vhosts = args.vhost.iter().map(|target| target.serve(pool, file, args.write_back));
         let vhosts = vhosts.collect::<anyhow::Result<_>>()?;
         pool.set_servers(&servers);
+        let metrics = serve_metrics(args, pool, passed.metrics)?;
         // After the addresses are taken: a failed start must not appear to commands as a server.
         start_control(pool)?;
-        Ok(Self { servers, vhosts })
+        Ok(Self { servers, vhosts, metrics })
     }
 }
 
 impl Drop for RunningServers {
     fn drop(&mut self) {
+        // A scrape during the close would wait for it.
+        self.metrics.clear();
         // All stop accepting first, so that the waits for running requests overlap.
         self.vhosts.iter().for_each(VhostServer::begin_shutdown);
         for server in &self.servers {
@@ -330,7 +342,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn serve(
     args: &Args,
     pool: &Arc<OpenPool>,
-    passed: Vec<OwnedFd>,
+    passed: PassedSockets,
     stop: &mut Stop,
 ) -> anyhow::Result<()> {
     let serving = RunningServers::start(args, pool, passed)?;
@@ -338,7 +350,7 @@ fn serve(
     let ready = pool.open_exported(Instant::now() + READY_TIME_MAX, || stop.is_wanted())?;
     // A server about to end must not attract clients.
     if !stop.is_wanted() {
-        announce(&ready, &serving.servers, &args.vhost);
+        announce(&ready, &serving, &args.vhost);
         service::ready(&status(pool, &ready));
     }
     stop.wait();
@@ -397,8 +409,37 @@ fn listen_all(
     Ok(servers)
 }
 
-/// Prints the ready exports, or the readiness of the server without one.
-fn announce(ready: &[String], servers: &[Arc<Server>], vhosts: &[VhostTarget]) {
+/// Starts the metrics servers: on passed sockets, and at the wanted address.
+fn serve_metrics(
+    args: &Args,
+    pool: &Arc<OpenPool>,
+    passed: Vec<OwnedFd>,
+) -> anyhow::Result<Vec<MetricsServer>> {
+    // Weak: a scrape must not keep the pool from its end.
+    let source = || {
+        let pool = Arc::downgrade(pool);
+        move || pool.upgrade().map(|pool| page(pool.metrics()))
+    };
+    let mut servers = Vec::new();
+    for socket in passed {
+        servers.push(MetricsServer::adopt(socket, source())?);
+    }
+    if let Some(address) = args.metrics
+        && servers.iter().all(|server| server.address() != address.socket_address())
+    {
+        servers.push(MetricsServer::bind(address, source())?);
+    }
+    for address in servers.iter().map(MetricsServer::address) {
+        if !address.ip().is_loopback() {
+            tracing::warn!("metrics at {address}: every host with a route to it can read them");
+        }
+    }
+    Ok(servers)
+}
+
+/// Prints the ready exports, or the readiness of the server without one, and the pages of metrics.
+fn announce(ready: &[String], serving: &RunningServers, vhosts: &[VhostTarget]) {
+    let servers = &serving.servers;
     let itself = [String::new()];
     let names = if ready.is_empty() { &itself } else { ready };
     let mut lines: Vec<String> = Vec::new();
@@ -410,6 +451,8 @@ fn announce(ready: &[String], servers: &[Arc<Server>], vhosts: &[VhostTarget]) {
     if lines.is_empty() {
         lines.push("ready".to_owned());
     }
+    let pages = serving.metrics.iter().map(MetricsServer::address);
+    lines.extend(pages.map(|address| format!("metrics: http://{address}/metrics")));
     for line in lines {
         // Clients may already work, so a closed standard output does not end the server.
         if let Err(error) = output::try_line(&line) {

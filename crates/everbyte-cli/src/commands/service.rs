@@ -20,6 +20,17 @@ const REPORT_TIME_MAX: Duration = Duration::from_secs(1);
 const SOCKETS_MAX: usize = 64;
 /// The name of passed sockets for NBD clients.
 const NBD: &str = "nbd";
+/// The name of passed sockets for metrics.
+const METRICS: &str = "metrics";
+
+/// Stream sockets of the service manager. They may be in another state than listening.
+#[derive(Default)]
+pub(super) struct PassedSockets {
+    /// For NBD clients.
+    pub(super) nbd: Vec<OwnedFd>,
+    /// For the metrics.
+    pub(super) metrics: Vec<OwnedFd>,
+}
 
 /// Reports that the service is ready, and its status.
 pub(super) fn ready(status: &str) {
@@ -56,16 +67,15 @@ fn send(address: &OsStr, state: &str) -> io::Result<()> {
     socket.send_to_addr(state.as_bytes(), &address).map(drop)
 }
 
-/// Takes the sockets of the service manager for NBD clients. They are stream sockets, and may be in
-/// another state than listening.
+/// Takes the sockets of the service manager.
 ///
 /// # Errors
-/// A descriptor is not a stream socket, or its name is not `nbd`.
-pub(super) fn passed_sockets() -> anyhow::Result<Vec<OwnedFd>> {
+/// A descriptor is not a stream socket, or its name is neither `nbd` nor `metrics`.
+pub(super) fn passed_sockets() -> anyhow::Result<PassedSockets> {
     let text = |name: &str| env::var(name).unwrap_or_default();
     // A child of a service inherits the variables. They are for the process of this number only.
     if text("LISTEN_PID") != std::process::id().to_string() {
-        return Ok(Vec::new());
+        return Ok(PassedSockets::default());
     }
     let (count, names) = (text("LISTEN_FDS"), text("LISTEN_FDNAMES"));
     let count = count.parse().ok().filter(|count| *count <= SOCKETS_MAX);
@@ -73,19 +83,21 @@ pub(super) fn passed_sockets() -> anyhow::Result<Vec<OwnedFd>> {
         count.with_context(|| format!("LISTEN_FDS is not a number up to {SOCKETS_MAX}"))?;
     let names: Vec<_> = names.split(':').collect();
     let mut passed = ListenFd::from_env();
-    let mut sockets = Vec::new();
+    let mut sockets = PassedSockets::default();
     for at in 0..count {
         let name = names.get(at).copied().unwrap_or_default();
-        if name != NBD {
-            bail!(
+        let of_name = match name {
+            NBD => &mut sockets.nbd,
+            METRICS => &mut sockets.metrics,
+            _ => bail!(
                 "the service manager passes a descriptor with the name {name:?}: use \
-                 FileDescriptorName={NBD} in the socket unit"
-            );
-        }
+                 FileDescriptorName={NBD} or FileDescriptorName={METRICS} in the socket unit"
+            ),
+        };
         let unix = passed.take_unix_listener(at).ok().flatten().map(OwnedFd::from);
         let tcp = || passed.take_tcp_listener(at).ok().flatten().map(OwnedFd::from);
         let taken = unix.or_else(tcp);
-        sockets.push(taken.context(
+        of_name.push(taken.context(
             "a descriptor of the service manager is not a stream socket: use ListenStream= \
              in the socket unit",
         )?);

@@ -389,6 +389,13 @@ impl<M: Medium> Volume<M> {
         self.checkpoints.load(Ordering::Relaxed)
     }
 
+    /// Bytes in use in the fullest lane of the log in the current epoch. The limit is
+    /// [`log_half_bytes`](Self::log_half_bytes). Waits for writers.
+    #[must_use]
+    pub fn log_used_bytes(&self) -> u64 {
+        self.lanes.iter().map(|lane| lane.lock().log.used_bytes()).max().unwrap_or_default()
+    }
+
     /// Bytes of records that one request can log at most: half a lane.
     #[must_use]
     pub fn log_half_bytes(&self) -> u64 {
