@@ -7,6 +7,8 @@ use everbyte_fs::{
 };
 use fuser::{Errno, FileAttr, INodeNo, RenameFlags, Request, TimeOrNow};
 
+use crate::outcome::note_error;
+
 const BLOCK: u32 = 4096;
 const SECTORS_PER_BLOCK: u64 = 8;
 
@@ -157,6 +159,7 @@ pub(crate) fn log_unfreed(error: &FsError) {
 /// The error number for the kernel.
 pub(crate) fn errno(error: &FsError) -> Errno {
     let errno = error.errno();
+    note_error(errno, error.is_closed());
     if error.is_closed() {
         // The server is ending, and no action is required.
         tracing::debug!("{error}");

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
+use everbyte_device::meter::Meter;
 use everbyte_fs::{FileSystem, InodeNo};
 use everbyte_media::Medium;
 use fuser::{Config, Notifier, Session, SessionACL};
@@ -17,6 +18,7 @@ use crate::directory::{MountError, MountOptions};
 use crate::foreign::ForeignMount;
 use crate::invalidation::{CacheInvalidation, KernelCaches};
 use crate::lookup_count::KnownFiles;
+use crate::metered::MeteredOperations;
 use crate::operations::Operations;
 use crate::presence::{Presence, Superblock};
 use crate::writeback_errors::{Loss, LostStores};
@@ -63,7 +65,8 @@ pub enum UnmountOutcome {
 }
 
 impl Mount {
-    /// Mounts `fs` on the directory `dir`, and serves it on new threads until it is unmounted.
+    /// Mounts `fs` on the directory `dir`, and serves it on new threads until it is unmounted. `meter` counts
+    /// the kernel's requests.
     ///
     /// # Errors
     /// `Mount`: the directory or FUSE is missing, or the mount is not permitted. `Serve`: the
@@ -72,10 +75,11 @@ impl Mount {
         fs: Arc<FileSystem<M>>,
         dir: &Path,
         options: &MountOptions,
+        meter: &Meter,
     ) -> Result<Self, MountError> {
         let (mounted, descriptor) = DirMount::new(dir, options)?;
         let presence = Arc::clone(mounted.presence());
-        match Self::serve(fs, descriptor, options, Some(presence)) {
+        match Self::serve(fs, descriptor, options, Some(presence), meter) {
             Ok(mut mount) => {
                 mount.place = Place::Here(mounted);
                 Ok(mount)
@@ -91,7 +95,8 @@ impl Mount {
     }
 
     /// Serves `fs` on new threads to a mount made elsewhere, by [`crate::DirMount`] or in its way,
-    /// until it is unmounted. The kernel enforces the mounting process's choice of users.
+    /// until it is unmounted. The kernel enforces the mounting process's choice of users. `meter` counts the
+    /// kernel's requests.
     ///
     /// # Errors
     /// `Serve`: the descriptor is not of `/dev/fuse`, or is not mounted.
@@ -99,8 +104,9 @@ impl Mount {
         fs: Arc<FileSystem<M>>,
         descriptor: OwnedFd,
         options: &MountOptions,
+        meter: &Meter,
     ) -> Result<Self, MountError> {
-        Self::serve(fs, descriptor, options, None)
+        Self::serve(fs, descriptor, options, None, meter)
     }
 
     fn serve<M: Medium>(
@@ -108,6 +114,7 @@ impl Mount {
         descriptor: OwnedFd,
         options: &MountOptions,
         presence: Option<Arc<Presence>>,
+        meter: &Meter,
     ) -> Result<Self, MountError> {
         let failed = |error| MountError::Serve { error };
         check_device(&descriptor).map_err(failed)?;
@@ -126,6 +133,7 @@ impl Mount {
         let lost = LostStores::default();
         let operations =
             Operations::new(fs, options, Arc::clone(&known), caches.clone(), lost.clone());
+        let operations = MeteredOperations::new(operations, meter, options.threads);
         let session = Session::from_fd(operations, descriptor, SessionACL::All, config);
         let session = session.map_err(failed)?;
         let notifier = session.notifier();

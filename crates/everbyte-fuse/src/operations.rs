@@ -43,6 +43,7 @@ use crate::enospc_retry::EnospcRetry;
 use crate::invalidation::CacheInvalidation;
 use crate::lookup_count::KnownFiles;
 use crate::open_handles::OpenHandles;
+use crate::outcome::note_bytes;
 use crate::replies::{reply_bytes, reply_empty, reply_lseek};
 use crate::seek::{hole, seek_written};
 use crate::writeback_errors::LostStores;
@@ -410,6 +411,7 @@ impl<M: Medium> Filesystem for Operations<M> {
                     if flags.0 & libc::O_NOATIME == 0 {
                         self.note_access(inode);
                     }
+                    note_bytes(len);
                     reply.data(&bytes[..len]);
                 }
                 Err(error) => reply.error(errno(&error)),
@@ -441,7 +443,10 @@ impl<M: Medium> Filesystem for Operations<M> {
             self.with_space(|| write_as(&self.fs, inode, (offset, data), flags))
         };
         match written {
-            Ok(written) => reply.written(u32::try_from(written).unwrap_or(u32::MAX)),
+            Ok(written) => {
+                note_bytes(data.len());
+                reply.written(u32::try_from(written).unwrap_or(u32::MAX));
+            }
             Err(error) => {
                 if is_cached {
                     self.lost.note(inode, &error);

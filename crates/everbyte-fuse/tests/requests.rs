@@ -12,6 +12,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
+use everbyte_device::meter::Meter;
 use everbyte_fs::{AccessTimes, FileSystem, FileType, FsOptions, InodeNo, Name, NewInode, kinds};
 use everbyte_fuse::{KernelCaching, Mount, MountOptions, Privileges};
 use everbyte_media::{Mapped, MediaOptions};
@@ -96,7 +97,7 @@ fn mounted(dir: &Path) -> (Mount, Weak<FileSystem<Mapped>>) {
         dir_access_times: true,
     };
     let made = Arc::downgrade(&fs);
-    (Mount::new(fs, dir, &options).unwrap(), made)
+    (Mount::new(fs, dir, &options, &Meter::new(1)).unwrap(), made)
 }
 
 fn list(dir: &Path) -> usize {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use everbyte::FileSystem;
 use everbyte::files::{AccessTimes, EngineFs};
 use everbyte_control::{AttachedAnswer, FileRequest, MountServed, RequestError};
+use everbyte_device::meter::Meter;
 use everbyte_fuse::{
     KernelCaching, Loss, LostStores, Mount, MountError, MountOptions, Privileges, UnmountOutcome,
 };
@@ -32,6 +33,8 @@ const ATIME_WORDS: [(&str, AccessTimes); 3] = [
 /// The mounts of a file system.
 pub(crate) struct FsMounts {
     fs: FileSystem,
+    /// Counts of the kernel's requests.
+    meter: Arc<Meter>,
     mount: Mutex<Option<Mounted>>,
     /// Mounts so far.
     mounts: AtomicU64,
@@ -59,9 +62,10 @@ struct Mounted {
 }
 
 impl FsMounts {
-    pub(crate) fn new(fs: FileSystem) -> Self {
+    pub(crate) fn new(fs: FileSystem, meter: Arc<Meter>) -> Self {
         Self {
             fs,
+            meter,
             mount: Mutex::default(),
             mounts: AtomicU64::new(0),
             is_used: AtomicBool::new(false),
@@ -123,7 +127,10 @@ impl FsMounts {
     /// # Errors
     /// It is mounted already, or cannot be.
     pub(crate) fn mount(&self, dir: &Path, options: &MountOptions) -> Result<(), RequestError> {
-        self.mount_by(dir.display().to_string(), |fs| Mount::new(fs, dir, options)).map(drop)
+        self.mount_by(dir.display().to_string(), |fs| {
+            Mount::new(fs, dir, options, &self.meter)
+        })
+        .map(drop)
     }
 
     /// Serves a mount made by the client with this descriptor of `/dev/fuse`, and returns its
@@ -152,7 +159,9 @@ impl FsMounts {
             exec: true,
             dir_access_times: !request.no_dir_atime,
         };
-        self.mount_by(request.dir.clone(), |fs| Mount::over(fs, descriptor, &options))
+        self.mount_by(request.dir.clone(), |fs| {
+            Mount::over(fs, descriptor, &options, &self.meter)
+        })
     }
 
     /// Returns true if it has a mount, ended or not, for which `is_it` returns true.

@@ -135,6 +135,7 @@ impl OpenPool {
         if request.is_change() { self.check_changing() } else { self.check_open() }?;
         let volume = self.volumes.get(name)?;
         let _lease = volume.begin_op(name)?;
-        volume.mounts()?.files(request, bytes)
+        let mounts = volume.mounts()?;
+        volume.meters.count_files(request, bytes, || mounts.files(request, bytes))
     }
 }

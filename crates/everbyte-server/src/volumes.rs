@@ -40,8 +40,9 @@ pub(crate) struct OpenVolume {
 
 impl OpenVolume {
     fn new(volume: Volume) -> Self {
+        let meters = VolumeMeters::default();
         let mounts = match &volume {
-            Volume::Fs(fs) => Some(FsMounts::new(fs.clone())),
+            Volume::Fs(fs) => Some(FsMounts::new(fs.clone(), Arc::clone(&meters.mount))),
             _ => None,
         };
         Self {
@@ -49,7 +50,7 @@ impl OpenVolume {
             mounts,
             swap_export: SwapExport::default(),
             quiesce: Arc::default(),
-            meters: VolumeMeters::default(),
+            meters,
         }
     }
 

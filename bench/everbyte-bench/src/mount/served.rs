@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
+use everbyte_device::meter::Meter;
 use everbyte_fs::{AccessTimes, IndexKind};
 use everbyte_fuse::{Mount, MountOptions, Privileges};
 use everbyte_media::{Mapped, MediaOptions};
@@ -110,5 +111,5 @@ fn ours(args: &ServeMountArgs) -> Result<Mount> {
         exec: true,
         dir_access_times: true,
     };
-    Ok(Mount::new(Arc::new(fs), &args.dir, &options)?)
+    Ok(Mount::new(Arc::new(fs), &args.dir, &options, &Meter::new(8))?)
 }

@@ -22,6 +22,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use everbyte_device::meter::Meter;
 use everbyte_fs::{AccessTimes, FileSystem, FileType, FsOptions, Name, NewInode, kinds};
 use everbyte_fuse::{KernelCaching, Mount, MountOptions, Privileges, UnmountOutcome};
 use everbyte_media::{BlockNo, Mapped, MediaOptions, Medium};
@@ -88,7 +89,7 @@ impl Mounted {
             exec: true,
             dir_access_times: true,
         };
-        self.mount = Some(Mount::new(fs, self.dir.path(), &options).unwrap());
+        self.mount = Some(Mount::new(fs, self.dir.path(), &options, &Meter::new(1)).unwrap());
     }
 
     /// Opens the file system. A process started by another test has all descriptors for a moment. A

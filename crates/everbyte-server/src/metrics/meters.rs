@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use everbyte_control::{ErrorMetrics, RequestMetrics};
-use everbyte_device::meter::{ErrorCause, Meter, Operation, latency_quantile_ns};
+use everbyte_control::{
+    AttachedAnswer, Cause, ErrorMetrics, FileRequest, RequestError, RequestMetrics,
+};
+use everbyte_device::meter::{ErrorCause, Meter, MeterShard, Operation, latency_quantile_ns};
 
 /// One of so many frequent requests is timed.
 const SAMPLING: u32 = 8;
@@ -15,17 +17,37 @@ pub(crate) struct VolumeMeters {
     /// The kernel, for the mount of a file system.
     pub(crate) mount: Arc<Meter>,
     /// Requests within the process: files of a file system through the control socket.
-    pub(crate) library: Meter,
+    library: Meter,
+    library_shard: Arc<MeterShard>,
 }
 
 impl Default for VolumeMeters {
     fn default() -> Self {
         let meter = || Meter::new(SAMPLING);
-        Self { nbd: meter(), mount: Arc::new(meter()), library: meter() }
+        let library = meter();
+        let library_shard = library.shard();
+        Self { nbd: meter(), mount: Arc::new(meter()), library, library_shard }
     }
 }
 
 impl VolumeMeters {
+    /// Counts a request about files and its outcome.
+    pub(crate) fn count_files(
+        &self,
+        request: &FileRequest,
+        written: &[u8],
+        carry_out: impl FnOnce() -> AttachedAnswer,
+    ) -> AttachedAnswer {
+        let started = self.library_shard.begin(operation_of(request), 1);
+        let answer = carry_out();
+        let bytes = answer.as_ref().map_or(0, |(_, read)| read.len() + written.len());
+        self.library_shard.end(&started, bytes as u64);
+        if let Some(cause) = answer.as_ref().err().and_then(cause_of) {
+            self.library_shard.fail(cause);
+        }
+        answer
+    }
+
     /// Adds all counts that are not zero to the lists.
     pub(crate) fn add_to(
         &self,
@@ -60,4 +82,29 @@ impl VolumeMeters {
             }
         }
     }
+}
+
+fn operation_of(request: &FileRequest) -> Operation {
+    match request {
+        FileRequest::Read { .. } => Operation::Read,
+        FileRequest::Write { .. } => Operation::Write,
+        FileRequest::Sync => Operation::Flush,
+        FileRequest::Find { .. } => Operation::Lookup,
+        FileRequest::List { .. } => Operation::List,
+        FileRequest::Data { .. } => Operation::Status,
+        FileRequest::Set { .. } | FileRequest::Space => Operation::Attributes,
+        _ => Operation::Names,
+    }
+}
+
+/// The cause of a refusal; `None` for a missing file, which is an answer.
+fn cause_of(refused: &RequestError) -> Option<ErrorCause> {
+    Some(match refused.cause {
+        Some(Cause::NoSuchFile) => return None,
+        Some(Cause::FilesFull | Cause::PoolFull) => ErrorCause::NoSpace,
+        Some(Cause::VolumeDamaged | Cause::FileDamaged) => ErrorCause::Media,
+        Some(Cause::ServedReadOnly) => ErrorCause::ReadOnly,
+        Some(Cause::ShuttingDown) => ErrorCause::Gone,
+        _ => ErrorCause::Refused,
+    })
 }
