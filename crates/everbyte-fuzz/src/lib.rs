@@ -21,6 +21,7 @@ mod control;
 mod control_answers;
 mod fs;
 mod lease;
+mod metrics;
 mod nbd;
 mod pool;
 mod socket;
@@ -37,6 +38,7 @@ pub use control::control;
 pub use control_answers::control_answers;
 pub use fs::{fs_image, fs_operations};
 pub use lease::lease;
+pub use metrics::metrics_request;
 pub use nbd::{nbd_client, nbd_server};
 pub use pool::pool_image;
 pub use swap::swap_table;
@@ -69,7 +71,7 @@ fn story<S: Debug + for<'b> Arbitrary<'b>>(bytes: &[u8]) -> Option<S> {
 pub type Target = (&'static str, fn(&[u8]));
 
 /// The targets. None of them may fail. The canary must fail, and is not among them.
-pub const TARGETS: [Target; 29] = [
+pub const TARGETS: [Target; 30] = [
     ("pool_image", pool_image),
     ("cache_volume", cache_volume),
     ("fs_image", fs_image),
@@ -82,6 +84,7 @@ pub const TARGETS: [Target; 29] = [
     ("swap_table", swap_table),
     ("address", address),
     ("config", config),
+    ("metrics_request", metrics_request),
     ("trace_any", trace_any),
     ("trace_csv", trace_csv),
     ("trace_vscsi1", trace_vscsi1),

@@ -131,6 +131,11 @@ fn config() {
 }
 
 #[test]
+fn metrics_request() {
+    replay("metrics_request");
+}
+
+#[test]
 fn address() {
     replay("address");
 }
