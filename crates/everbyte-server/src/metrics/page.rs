@@ -84,7 +84,11 @@ impl Families<'_> {
 
     fn pool(&mut self, pool: &PoolMetrics) -> fmt::Result {
         let uptime = pool.uptime_ms / 1000;
-        self.gauge(("uptime", Some(Unit::Seconds)), "Time since the pool was opened", [([], uptime)])?;
+        self.gauge(
+            ("uptime", Some(Unit::Seconds)),
+            "Time since the pool was opened",
+            [([], uptime)],
+        )?;
         let bytes = || Some(Unit::Bytes);
         self.gauge(("pool_size", bytes()), "Size of the pool", [([], pool.size_bytes)])?;
         self.gauge(("pool_free", bytes()), "Free space of the pool", [([], pool.free_bytes)])?;
@@ -190,7 +194,9 @@ impl Families<'_> {
                     .buckets
                     .iter()
                     .enumerate()
-                    .map(|(at, count)| (latency_bound_ns(at).map_or(f64::INFINITY, seconds), *count))
+                    .map(|(at, count)| {
+                        (latency_bound_ns(at).map_or(f64::INFINITY, seconds), *count)
+                    })
                     .collect();
                 let labels = labels_of(volume, found);
                 family.encode_family(&labels)?.encode_histogram::<NoLabelSet>(
@@ -321,7 +327,10 @@ fn seconds(ns: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use everbyte_control::{ErrorMetrics, RequestMetrics, ServerStats};
+    use everbyte_device::meter::ErrorCause;
 
     use super::*;
 
@@ -466,5 +475,47 @@ mod tests {
         sorted.sort_unstable();
         sorted.dedup();
         assert_eq!(sorted.len(), 36);
+    }
+
+    /// Names of series in a text of queries.
+    fn names_in(text: &str) -> BTreeSet<&str> {
+        let is_part = |c: char| c.is_ascii_lowercase() || c == '_';
+        let starts = text.match_indices("everbyte_").map(|(at, _)| &text[at..]);
+        starts.map(|rest| rest.split(|c| !is_part(c)).next().unwrap_or_default()).collect()
+    }
+
+    #[test]
+    fn dashboard_and_alerts_use_exactly_the_series() {
+        let page = page(metrics());
+        let lines = page.lines().filter(|line| !line.starts_with('#'));
+        let served: BTreeSet<_> =
+            lines.map(|line| line.split(['{', ' ']).next().unwrap_or_default()).collect();
+        let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/examples/");
+        let read = |name: &str| std::fs::read_to_string(format!("{examples}{name}")).unwrap();
+        let (dashboard, alerts) = (read("everbyte-dashboard.json"), read("everbyte-alerts.yml"));
+        assert_eq!(names_in(&dashboard), served);
+        let unknown: Vec<_> = names_in(&alerts).difference(&served).copied().collect();
+        assert!(unknown.is_empty(), "{unknown:?}");
+        assert!(names_in(&alerts).len() >= 8, "{alerts}");
+    }
+
+    #[test]
+    fn queries_use_known_labels_and_causes() {
+        let page = page(metrics());
+        let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/examples/");
+        let read = |name: &str| std::fs::read_to_string(format!("{examples}{name}")).unwrap();
+        let queries = read("everbyte-dashboard.json") + &read("everbyte-alerts.yml");
+        let causes: Vec<_> = ErrorCause::ALL.iter().map(|cause| cause.name()).collect();
+        for (_, rest) in queries.match_indices("cause=\"").map(|(at, key)| queries[at..].split_at(key.len())) {
+            let cause = rest.split('"').next().unwrap_or_default();
+            assert!(causes.contains(&cause), "{cause}");
+        }
+        // Prometheus adds `instance`.
+        for rest in queries.split("sum by (").skip(1) {
+            for label in rest.split(')').next().unwrap_or_default().split(", ") {
+                let is_known = label == "instance" || page.contains(&format!("{label}=\""));
+                assert!(is_known, "{label}");
+            }
+        }
     }
 }
