@@ -23,8 +23,8 @@ use everbyte_vhost::VhostServer;
 
 use super::serve_vhost::VhostTarget;
 use super::server::{Stop, report_recovery, split_target, start_control};
-use super::trust::TrustArgs;
 use super::service::PassedSockets;
+use super::trust::TrustArgs;
 use super::{serve_config, service};
 use crate::arguments::{UsageError, find_group, find_user, parse_mode};
 use crate::output;

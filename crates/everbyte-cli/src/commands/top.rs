@@ -32,7 +32,8 @@ cache.";
 
 /// Show the load of a pool's volumes.
 ///
-/// The table shows the rates since the last line of the screen's update. The pool must be served.
+/// The table shows the rates since the previous update, and first the averages since the server's start. The
+/// pool must be served.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {

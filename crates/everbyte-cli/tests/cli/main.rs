@@ -18,6 +18,7 @@ mod hostile;
 mod leases;
 mod local;
 mod media;
+mod metrics;
 mod mount;
 mod mount_end;
 mod mounts_served;

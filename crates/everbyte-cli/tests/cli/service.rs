@@ -129,8 +129,13 @@ fn server_that_fails_never_reports_ready() {
     server.stop();
 }
 
-/// `everbyte` as started by a service manager, with `socket` as its third descriptor.
-fn activated(place: &Place, socket: OwnedFd, variables: &str, arguments: &str) -> Command {
+/// `everbyte` as started by a service manager, with `socket` as its descriptor 3.
+pub(crate) fn activated(
+    place: &Place,
+    socket: OwnedFd,
+    variables: &str,
+    arguments: &str,
+) -> Command {
     let mut command = Command::new("/bin/sh");
     let script = format!("exec 3<&0 </dev/null; {variables} exec \"$0\" \"$@\"");
     command.args(["-c", &script, env!("CARGO_BIN_EXE_everbyte")]);
