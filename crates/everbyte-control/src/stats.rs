@@ -179,7 +179,7 @@ pub struct CacheMetrics {
 /// Requests of one operation by one face.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct RequestMetrics {
-    /// The face: `nbd`, `mount`, or `library` for requests within the server's process.
+    /// The face: `nbd`, `vhost`, `mount`, or `library` for requests within the server's process.
     pub face: String,
     /// The operation.
     pub operation: String,

@@ -15,6 +15,7 @@ use everbyte_media::{Mapped, Medium};
 use everbyte_nbd::{Durability, Export, ExportInfo, Exports, OpenError};
 
 use crate::fs_mounts::FsMounts;
+use crate::metrics::Face;
 use crate::open_pool::OpenPool;
 use crate::request_error::Unavailable;
 use crate::status;
@@ -238,8 +239,17 @@ impl Exports for OpenPool {
         self.exported().into_iter().map(describe).collect()
     }
 
-    /// The default export is the only one there is.
     fn open(&self, name: &str) -> Result<Export, OpenError> {
+        self.export(name, Face::Nbd)
+    }
+}
+
+impl OpenPool {
+    /// Returns the export `name` for a client of `face`. The default export is the only one there is.
+    ///
+    /// # Errors
+    /// The volume cannot be used, or the pool is being closed.
+    pub fn export(&self, name: &str, face: Face) -> Result<Export, OpenError> {
         if self.is_closing.load(Ordering::Acquire) {
             return Err(OpenError::ShuttingDown);
         }
@@ -264,9 +274,10 @@ impl Exports for OpenPool {
             None => device,
         };
         // Outside of all others: refused writes count as well.
-        let device = Arc::new(MeteredDevice::new(device, &volume.meters.nbd));
+        let device = Arc::new(MeteredDevice::new(device, volume.meters.of(face)));
         // A volatile volume must not announce durability.
-        let durability = if volume.is_durable() { self.options.durability } else { Durability::Never };
+        let durability =
+            if volume.is_durable() { self.options.durability } else { Durability::Never };
         Ok(Export::new(name, device).with_durability(durability))
     }
 }

@@ -127,10 +127,8 @@ impl FsMounts {
     /// # Errors
     /// It is mounted already, or cannot be.
     pub(crate) fn mount(&self, dir: &Path, options: &MountOptions) -> Result<(), RequestError> {
-        self.mount_by(dir.display().to_string(), |fs| {
-            Mount::new(fs, dir, options, &self.meter)
-        })
-        .map(drop)
+        self.mount_by(dir.display().to_string(), |fs| Mount::new(fs, dir, options, &self.meter))
+            .map(drop)
     }
 
     /// Serves a mount made by the client with this descriptor of `/dev/fuse`, and returns its
@@ -159,9 +157,7 @@ impl FsMounts {
             exec: true,
             dir_access_times: !request.no_dir_atime,
         };
-        self.mount_by(request.dir.clone(), |fs| {
-            Mount::over(fs, descriptor, &options, &self.meter)
-        })
+        self.mount_by(request.dir.clone(), |fs| Mount::over(fs, descriptor, &options, &self.meter))
     }
 
     /// Returns true if it has a mount, ended or not, for which `is_it` returns true.

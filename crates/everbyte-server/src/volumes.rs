@@ -45,13 +45,7 @@ impl OpenVolume {
             Volume::Fs(fs) => Some(FsMounts::new(fs.clone(), Arc::clone(&meters.mount))),
             _ => None,
         };
-        Self {
-            volume,
-            mounts,
-            swap_export: SwapExport::default(),
-            quiesce: Arc::default(),
-            meters,
-        }
+        Self { volume, mounts, swap_export: SwapExport::default(), quiesce: Arc::default(), meters }
     }
 
     /// Its present name.

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use everbyte::volume::SWAP;
-use everbyte_nbd::{Address, Durability, Exports, Listener, SocketFile};
+use everbyte_nbd::{Address, Durability, Listener, SocketFile};
 use everbyte_server::OpenPool;
+use everbyte_server::metrics::Face;
 use everbyte_vhost::{VhostServer, VhostSettings};
 
 /// A volume, and the Unix socket where virtual machines find it.
@@ -52,7 +53,7 @@ impl VhostTarget {
         let listener = Listener::bind(&Address::Unix(socket.clone()), file)?;
         let settings = VhostSettings { name: volume.clone(), write_back };
         let (pool, name) = (Arc::clone(pool), volume.clone());
-        let open = move || match Exports::open(&*pool, &name) {
+        let open = move || match pool.export(&name, Face::Vhost) {
             Ok(export) if export.durability == Durability::Never => {
                 Err("the volume is volatile".to_owned())
             }

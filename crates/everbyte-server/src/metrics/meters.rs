@@ -10,10 +10,19 @@ use everbyte_device::meter::{ErrorCause, Meter, MeterShard, Operation, latency_q
 /// One of so many frequent requests is timed.
 const SAMPLING: u32 = 8;
 
+/// A way of clients to the device of a volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Face {
+    /// NBD clients.
+    Nbd,
+    /// Virtual machines.
+    Vhost,
+}
+
 /// Meters of the requests to one volume. A face is the way of a request to the volume.
 pub(crate) struct VolumeMeters {
-    /// NBD clients.
-    pub(crate) nbd: Meter,
+    nbd: Meter,
+    vhost: Meter,
     /// The kernel, for the mount of a file system.
     pub(crate) mount: Arc<Meter>,
     /// Requests within the process: files of a file system through the control socket.
@@ -26,11 +35,19 @@ impl Default for VolumeMeters {
         let meter = || Meter::new(SAMPLING);
         let library = meter();
         let library_shard = library.shard();
-        Self { nbd: meter(), mount: Arc::new(meter()), library, library_shard }
+        Self { nbd: meter(), vhost: meter(), mount: Arc::new(meter()), library, library_shard }
     }
 }
 
 impl VolumeMeters {
+    /// The meter of the clients of this face.
+    pub(crate) fn of(&self, face: Face) -> &Meter {
+        match face {
+            Face::Nbd => &self.nbd,
+            Face::Vhost => &self.vhost,
+        }
+    }
+
     /// Counts a request about files and its outcome.
     pub(crate) fn count_files(
         &self,
@@ -54,9 +71,13 @@ impl VolumeMeters {
         requests: &mut Vec<RequestMetrics>,
         errors: &mut Vec<ErrorMetrics>,
     ) {
-        for (face, meter) in
-            [("nbd", &self.nbd), ("mount", &*self.mount), ("library", &self.library)]
-        {
+        let faces = [
+            ("nbd", &self.nbd),
+            ("vhost", &self.vhost),
+            ("mount", &*self.mount),
+            ("library", &self.library),
+        ];
+        for (face, meter) in faces {
             let totals = meter.totals();
             for operation in Operation::ALL {
                 let found = totals.operation(*operation);

@@ -10,6 +10,7 @@ mod request;
 mod server;
 mod snapshot;
 
+pub use meters::Face;
 pub use page::page;
 pub use request::{Reply, reply_to};
 pub use server::{MetricsAddress, MetricsError, MetricsServer};

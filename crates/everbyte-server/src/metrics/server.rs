@@ -214,8 +214,10 @@ impl Acceptor {
             }
             connections.push_back(Arc::clone(&stream));
         }
-        let entry =
-            ConnectionEntry { stream: Arc::clone(&stream), connections: Arc::clone(&self.connections) };
+        let entry = ConnectionEntry {
+            stream: Arc::clone(&stream),
+            connections: Arc::clone(&self.connections),
+        };
         let source = Arc::clone(&self.source);
         let run = move || {
             let _entry = entry;
