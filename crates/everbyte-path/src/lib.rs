@@ -32,7 +32,9 @@ pub use input::{open_input, read, read_to_string};
 pub use lock::FileLock;
 pub use mounts::{MountPoint, detach};
 pub use new_file::NewFile;
-pub use open::{Access, WrongKind, look, look_at_link, open, open_at, read_file, read_trusted_file};
+pub use open::{
+    Access, WrongKind, look, look_at_link, open, open_at, read_file, read_trusted_file,
+};
 pub use output::{create, make_dirs};
 pub use place::{Place, is_trusted_link};
 pub use rights::{Rights, UserRights, open_unmagical};

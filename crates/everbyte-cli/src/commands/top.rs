@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use everbyte_control::{PoolMetrics, Request, Response, VolumeMetrics};
 use everbyte_device::meter::{LATENCY_BUCKETS, latency_quantile_ns};
-use everbyte_server::{Access, ask};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::stdio::stdin;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
@@ -18,6 +17,7 @@ use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwins
 use super::unexpected;
 use crate::interrupt::Interrupt;
 use crate::output::{self, Column, align};
+use crate::session::{Access, ask};
 use crate::size::{parse_duration, show_size};
 
 const EXAMPLES: &str = "\

@@ -44,6 +44,8 @@ impl Collector for Page {
 struct Families<'a>(DescriptorEncoder<'a>);
 
 type Label<'l> = (&'static str, &'l str);
+/// A count of a cache.
+type CacheCount = fn(&CacheMetrics) -> u64;
 
 impl Families<'_> {
     fn counter<'l, const N: usize>(
@@ -267,10 +269,9 @@ impl Families<'_> {
 
     fn caches(&mut self, volumes: &[VolumeMetrics]) -> fmt::Result {
         let caches = || volumes.iter().filter_map(|v| Some((v, v.cache.as_ref()?)));
-        let each = |count: fn(&CacheMetrics) -> u64| {
-            caches().map(move |(volume, cache)| (labels(volume), count(cache)))
-        };
-        let split = |name, values: [(&'static str, fn(&CacheMetrics) -> u64); 2]| {
+        let each =
+            |count: CacheCount| caches().map(move |(volume, cache)| (labels(volume), count(cache)));
+        let split = |name, values: [(&'static str, CacheCount); 2]| {
             caches().flat_map(move |(volume, cache)| {
                 values.map(|(value, count)| {
                     ([("volume", volume.name.as_str()), (name, value)], count(cache))
@@ -506,7 +507,9 @@ mod tests {
         let read = |name: &str| std::fs::read_to_string(format!("{examples}{name}")).unwrap();
         let queries = read("everbyte-dashboard.json") + &read("everbyte-alerts.yml");
         let causes: Vec<_> = ErrorCause::ALL.iter().map(|cause| cause.name()).collect();
-        for (_, rest) in queries.match_indices("cause=\"").map(|(at, key)| queries[at..].split_at(key.len())) {
+        for (_, rest) in
+            queries.match_indices("cause=\"").map(|(at, key)| queries[at..].split_at(key.len()))
+        {
             let cause = rest.split('"').next().unwrap_or_default();
             assert!(causes.contains(&cause), "{cause}");
         }
