@@ -175,7 +175,7 @@ struct OperationCounts {
 
 /// Counts of some users of a [`Meter`], such as a connection.
 ///
-/// A shard of its own keeps a user's counts from the processor caches of other users.
+/// A private shard keeps a user's counts from the processor caches of other users.
 pub struct MeterShard {
     operations: [OperationCounts; OPERATIONS],
     errors: [AtomicU64; CAUSES],

@@ -8,7 +8,7 @@ use everbyte_control::{
 use everbyte_device::meter::{ErrorCause, Meter, MeterShard, Operation, latency_quantile_ns};
 
 /// One of so many frequent requests is timed.
-const SAMPLING: u32 = 8;
+const SAMPLING: u32 = 32;
 
 /// A way of clients to the device of a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -185,7 +185,7 @@ impl Families<'_> {
         self.counter(("request_errors", None), "Failed requests by cause", errors)?;
         let mut family = self.0.encode_descriptor(
             "request_duration",
-            "Time of requests in their volume: one of 8 reads, writes, look-ups and requests for attributes, \
+            "Time of requests in their volume: one of 32 reads, writes, look-ups and requests for attributes, \
              and each other request",
             Some(&Unit::Seconds),
             MetricType::Histogram,
@@ -429,9 +429,9 @@ mod tests {
             "requests_total{NAME,face=\"nbd\",operation=\"write\"} 31",
             "request_bytes_total{NAME,face=\"nbd\",operation=\"write\"} 32",
             "request_errors_total{NAME,face=\"nbd\",cause=\"no_space\"} 33",
-            "request_duration_seconds_sum{NAME,face=\"nbd\",operation=\"write\"} 1.5e-6",
+            "request_duration_seconds_sum{NAME,face=\"nbd\",operation=\"write\"} 0.0000015",
             "request_duration_seconds_count{NAME,face=\"nbd\",operation=\"write\"} 3",
-            "request_duration_seconds_bucket{le=\"1e-6\",NAME,face=\"nbd\",operation=\"write\"} 3",
+            "request_duration_seconds_bucket{le=\"0.000001\",NAME,face=\"nbd\",operation=\"write\"} 3",
             "request_duration_seconds_bucket{le=\"+Inf\",NAME,face=\"nbd\",operation=\"write\"} 3",
             "volume_healthy{NAME} 1",
             "volume_size_bytes{NAME} 41",
