@@ -249,7 +249,7 @@ try_vhost() {
     mount -t "$FS_MODULE" -o discard /dev/vda "$MOUNT" || fail "cannot mount $FS_MODULE"
     /usr/bin/python3 "$E2E/fill_tree.py" "$MOUNT" 5 "$SMALL_FILES" "$LARGE_MIB"
     manifest >/run/before
-    rm -r "$MOUNT"/* && fstrim "$MOUNT" || fail "the trim failed"
+    rm -r "${MOUNT:?}"/* && fstrim "$MOUNT" || fail "the trim failed"
     /usr/bin/python3 "$E2E/fill_tree.py" "$MOUNT" 5 "$SMALL_FILES" "$LARGE_MIB"
     umount "$MOUNT"
     echo 3 >/proc/sys/vm/drop_caches
