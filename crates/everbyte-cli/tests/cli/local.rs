@@ -258,7 +258,8 @@ fn help_completions_and_manual_pages() {
         let help = place.run(&format!("{command} --help")).good();
         let serves = help.lines().filter(|line| line.contains("everbyte serve /"));
         for line in serves {
-            assert!(line.contains("--nbd"), "the example is refused: {line}");
+            let has_face = line.contains("--nbd") || line.contains("--vhost");
+            assert!(has_face, "the example is refused: {line}");
         }
         assert!(help.contains("Exit status") || help.contains("Examples:"), "{help}");
     }
