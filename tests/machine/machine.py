@@ -300,7 +300,11 @@ class Machine:
     def failed(self, what):
         """What to raise when the guest does what it should not."""
         late = "" if self.watchdog.is_alive() else f" within {self.life_s} s"
-        return Failed(f"the guest failed: {what}{late}\n{self.seen_when_late}{self.last_words()}")
+        ended = "QEMU runs" if self.process.poll() is None else f"QEMU's status is {self.process.returncode}"
+        told = (self.told("status") or "none").strip()
+        reason = f"the guest failed: {what}{late}; {ended}, the guest's is {told}"
+        # A log that is cut keeps its end: the reason comes again after what the machine has said.
+        return Failed(f"{reason}\n{self.seen_when_late}{self.last_words()}--- {reason}")
 
     def kill(self):
         """Ends the machine as a power cut would: nothing in it runs any more."""
