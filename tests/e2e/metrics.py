@@ -139,7 +139,7 @@ def watch(pool):
 def main():
     folder = tempfile.mkdtemp(prefix="everbyte-e2e-", dir="/dev/shm")
     pool, path = f"{folder}/pool", f"{folder}/nbd.sock"
-    server, is_over = None, threading.Event()
+    server, worker, is_over = None, None, threading.Event()
     try:
         run("pool", "create", pool, "--size", "64M")
         run("volume", "create", pool, "disk", "--size", "16M")
@@ -147,7 +147,8 @@ def main():
         server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         lines = [server.stdout.readline(), server.stdout.readline()]
         url = lines[1].split()[1]
-        threading.Thread(target=work, args=(path, is_over), daemon=True).start()
+        worker = threading.Thread(target=work, args=(path, is_over), daemon=True)
+        worker.start()
 
         host, port = url.split("/")[2].rsplit(":", 1)
         slow = [socket.create_connection((host, int(port))) for _ in range(40)]
@@ -174,6 +175,9 @@ def main():
             print("\n".join(shown))
     finally:
         is_over.set()
+        if worker:
+            # A client without a server would print its failure into the log of a test that passed.
+            worker.join(WAIT_MAX_S)
         if server:
             server.terminate()
             server.wait(timeout=WAIT_MAX_S)

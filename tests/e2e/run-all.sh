@@ -14,6 +14,7 @@ source ./tally.sh
 run cli.sh
 run clients.sh
 run metrics.py
+run prometheus.py
 run filesystems.sh
 # Python's binding of libnbd keeps some 40 MiB a round until its process ends.
 for ((left = ${CRASH_LEDGER_ROUNDS:-30}; left > 0; left -= 100)); do
