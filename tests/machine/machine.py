@@ -49,6 +49,10 @@ TOOL_S = 120
 LIFE_S = 300
 
 
+class MachineEnded(Failed):
+    """QEMU ended by itself, and the guest has told no status: it crashed or was reset."""
+
+
 def target_folder():
     return os.path.abspath(os.environ.get("CARGO_TARGET_DIR", os.path.join(TOP, "target")))
 
@@ -302,9 +306,11 @@ class Machine:
         late = "" if self.watchdog.is_alive() else f" within {self.life_s} s"
         ended = "QEMU runs" if self.process.poll() is None else f"QEMU's status is {self.process.returncode}"
         told = (self.told("status") or "none").strip()
+        has_ended = told == "none" and self.process.poll() is not None and not late and not self.killed
         reason = f"the guest failed: {what}{late}; {ended}, the guest's is {told}"
         # A log that is cut keeps its end: the reason comes again after what the machine has said.
-        return Failed(f"{reason}\n{self.seen_when_late}{self.last_words()}--- {reason}")
+        failure = MachineEnded if has_ended else Failed
+        return failure(f"{reason}\n{self.seen_when_late}{self.last_words()}--- {reason}")
 
     def kill(self):
         """Ends the machine as a power cut would: nothing in it runs any more."""

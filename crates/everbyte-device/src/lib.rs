@@ -25,6 +25,7 @@
 
 mod atomic;
 mod conformance;
+pub mod connection;
 mod decorator;
 mod delay;
 mod device;

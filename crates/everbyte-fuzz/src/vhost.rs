@@ -54,7 +54,8 @@ fn contents(device: &MemoryDevice) -> Vec<u8> {
 }
 
 fn serve(socket: UnixStream, device: &Arc<MemoryDevice>) {
-    let settings = VhostSettings { name: "disk".to_owned(), write_back: true };
+    let settings =
+        VhostSettings { name: "disk".to_owned(), address: String::new(), write_back: true };
     // Whether the virtual machine or the server ends the connection is not of interest.
     let _ = serve_connection(socket, Arc::<MemoryDevice>::clone(device), &settings);
 }

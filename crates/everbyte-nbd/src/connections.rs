@@ -10,15 +10,16 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use everbyte_device::connection::{self, ConnectionInfo};
 use parking_lot::{Condvar, Mutex};
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::net::{Shutdown, sockopt};
+use rustix::net::Shutdown;
 
-use crate::counters::{Activity, ConnectionInfo, ServerStats};
+use crate::counters::{Activity, ServerStats};
 use crate::exports::{Export, ExportInfo, Exports, OpenError};
 
 /// Concurrent handshakes that open the same export. The others wait.
@@ -33,9 +34,6 @@ const SILENCE_MIN: Duration = Duration::from_secs(1);
 
 /// Time that a shutdown waits for broken connections before it leaves their threads behind.
 const BROKEN_TIME_MAX: Duration = Duration::from_secs(2);
-
-/// The number of the next connection of any server.
-static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 /// Result of ending connections: the ended connections, and the connections that are still in their
 /// device.
@@ -161,7 +159,7 @@ impl Connections {
         connections_max: usize,
         handshakes_max: usize,
     ) -> Option<Arc<Connection>> {
-        let peer = peer_of(&socket);
+        let peer = connection::peer_of(&socket);
         let mut state = self.state.lock();
         // Joined here, so that a server collects no handles of ended threads. Such a join does not
         // wait.
@@ -184,7 +182,7 @@ impl Connections {
             tracing::warn!(peer, "refused: {} connections are open", state.open.len());
             return None;
         }
-        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        let id = connection::next_id();
         let connection = Arc::new(Connection {
             id,
             peer,
@@ -445,18 +443,5 @@ impl Exports for RequestGuard<'_> {
         // The real name, so `disconnect_export` also finds clients of the default export.
         self.place.connection.activity.opened(&export.name);
         Ok(export)
-    }
-}
-
-/// Returns the name of a socket's peer for logs.
-fn peer_of(socket: &OwnedFd) -> String {
-    let tcp = rustix::net::getpeername(socket).ok().flatten();
-    if let Some(address) = tcp.and_then(|address| std::net::SocketAddr::try_from(address).ok()) {
-        return address.to_string();
-    }
-    // The peer of a Unix socket mostly has no name. The kernel keeps the process that connected.
-    match sockopt::socket_peercred(socket) {
-        Ok(peer) => format!("process {} of user {}", peer.pid, peer.uid),
-        Err(_) => "unknown".to_owned(),
     }
 }

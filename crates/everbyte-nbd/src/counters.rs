@@ -6,6 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use everbyte_device::connection::ConnectionInfo;
 use parking_lot::Mutex;
 
 /// A snapshot of a server's counts since it was bound. Taken while requests run, its members may
@@ -35,28 +36,6 @@ pub struct ServerStats {
     pub trimmed_bytes: u64,
     /// Bytes zeroed with success.
     pub zeroed_bytes: u64,
-}
-
-/// A connection of a server, as it was a moment ago.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub struct ConnectionInfo {
-    /// Identifies it: no other connection of any server in this process ever has the same number.
-    pub id: u64,
-    /// The other end: `ADDRESS:PORT`, or `process N of user N` of a Unix socket.
-    pub peer: String,
-    /// The open export or, in the handshake, the last requested one.
-    pub export: Option<String>,
-    /// Time since it was accepted.
-    pub age: Duration,
-    /// Time since the last message of its peer.
-    pub idle: Duration,
-    /// Requests of all kinds, failed ones included.
-    pub requests: u64,
-    /// Bytes read with success.
-    pub read_bytes: u64,
-    /// Bytes written with success.
-    pub written_bytes: u64,
 }
 
 /// One count.

@@ -69,7 +69,7 @@ pub use address::{Address, AddressError, is_uri};
 pub use cancel::Cancel;
 pub use client::{Client, ClientError, ClientOptions, Cookie, Reply};
 pub use connections::Disconnected;
-pub use counters::{ConnectionInfo, ServerStats};
+pub use counters::ServerStats;
 pub use exports::{Durability, Export, ExportInfo, Exports, OpenError};
 pub use listener::{BindError, Listener, SocketFile};
 pub use payloads::PayloadMemory;

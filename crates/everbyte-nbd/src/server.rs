@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use everbyte_device::connection::ConnectionInfo;
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -18,7 +19,7 @@ use rustix::net::{SocketFlags, sockopt};
 
 use crate::address::Address;
 use crate::connections::{Connection, Connections, Disconnected, Place, RequestGuard};
-use crate::counters::{Activity, ConnectionInfo, ServerStats};
+use crate::counters::{Activity, ServerStats};
 use crate::disconnect::DisconnectReason;
 use crate::exports::Exports;
 use crate::handshake::{Session, negotiate};

@@ -231,6 +231,9 @@ impl OpenPool {
             let disconnected = server.disconnect_export(volume.name(), left);
             tracing::info!(volume = volume.name(), clients = disconnected.ended, "sent away");
         }
+        for server in self.vhosts().iter().filter(|server| server.disk() == volume.name()) {
+            server.disconnect(None, deadline.saturating_duration_since(Instant::now()));
+        }
         guard.wait_idle(deadline)
     }
 

@@ -205,14 +205,24 @@ impl OpenPool {
     pub(crate) fn clients(&self) -> Answer {
         let servers = self.servers().ok_or_else(not_served)?;
         let clients = servers.iter().flat_map(|server| {
-            server.connections().into_iter().map(|connection| status::client(server, connection))
+            let address = server.address().to_string();
+            let connections = server.connections().into_iter();
+            connections.map(move |connection| status::client(address.clone(), connection))
         });
-        Ok(Response::Clients(clients.collect()))
+        let vhosts = self.vhosts();
+        let guests = vhosts.iter().filter_map(|server| {
+            Some(status::client(server.address().to_owned(), server.connection()?))
+        });
+        Ok(Response::Clients(clients.chain(guests).collect()))
     }
 
     pub(crate) fn disconnect(&self, id: u64) -> Answer {
         let servers = self.servers().ok_or_else(not_served)?;
         // A number belongs to one connection of one server in this process.
+        let guest = self.vhosts().iter().find_map(|s| s.disconnect(Some(id), DISCONNECT_TIME_MAX));
+        if let Some(has_ended) = guest {
+            return Ok(Response::Disconnected { id, stuck: !has_ended });
+        }
         let found = servers.iter().find(|s| s.connections().iter().any(|c| c.id == id));
         let server = found.ok_or_else(|| {
             RequestError::new(format!("there is no client {id}")).because(Cause::NoSuchClient)

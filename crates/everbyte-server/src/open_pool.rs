@@ -17,6 +17,7 @@ use everbyte_control::{
 };
 use everbyte_device::record::{RecordSummary, Recorder};
 use everbyte_nbd::{Durability, Server};
+use everbyte_vhost::VhostServer;
 use parking_lot::{Mutex, RwLock};
 use rustix::process::geteuid;
 
@@ -51,6 +52,8 @@ pub struct OpenPool {
     pub(crate) control: Mutex<Option<ControlServer>>,
     /// Its servers and their addresses, if it is served: perhaps only on the control socket.
     servers: RwLock<Option<Vec<Weak<Server>>>>,
+    /// Its servers of virtual machines.
+    vhosts: RwLock<Vec<Weak<VhostServer>>>,
     pub(crate) recorder: Mutex<Option<Recorder>>,
 }
 
@@ -69,6 +72,7 @@ impl OpenPool {
             close_status: CloseStatus::default(),
             control: Mutex::default(),
             servers: RwLock::default(),
+            vhosts: RwLock::default(),
             recorder: Mutex::default(),
         }
     }
@@ -99,9 +103,10 @@ impl OpenPool {
         Ok(())
     }
 
-    /// Sets the NBD servers of the pool, from then on a served one.
-    pub fn set_servers(&self, servers: &[Arc<Server>]) {
+    /// Sets the NBD servers and the servers of virtual machines. From then on the pool is served.
+    pub fn set_servers(&self, servers: &[Arc<Server>], vhosts: &[Arc<VhostServer>]) {
         // Weak: a server keeps the pool, and the pool must not keep the server.
+        *self.vhosts.write() = vhosts.iter().map(Arc::downgrade).collect();
         *self.servers.write() = Some(servers.iter().map(Arc::downgrade).collect());
     }
 
@@ -118,6 +123,11 @@ impl OpenPool {
     /// The running NBD servers of a served pool; `None` if a command has the pool.
     pub(crate) fn servers(&self) -> Option<Vec<Arc<Server>>> {
         Some(self.servers.read().as_ref()?.iter().filter_map(Weak::upgrade).collect())
+    }
+
+    /// The running servers of virtual machines.
+    pub(crate) fn vhosts(&self) -> Vec<Arc<VhostServer>> {
+        self.vhosts.read().iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Returns true if a server has the pool, false if a command has it.

@@ -11,8 +11,9 @@ use everbyte_control::{
     MediumStats, MediumStatus, Response, ScrubPart, ScrubProblem, ServerStats, SwapStatus,
     VolumeStatus, WearStats, WritersStatus,
 };
+use everbyte_device::connection::ConnectionInfo;
 use everbyte_media::{BLOCK_U64, Counters, Description, Mapped, Wear, Writers};
-use everbyte_nbd::{ConnectionInfo, Server};
+use everbyte_nbd::Server;
 
 use crate::words::{CHECKSUM_WORDS, DELTA_WORDS, word};
 
@@ -199,8 +200,7 @@ pub(crate) fn server(server: &Server) -> ServerStats {
 }
 
 /// The status of a connection to `server`.
-pub(crate) fn client(server: &Server, connection: ConnectionInfo) -> ClientStatus {
-    let address = server.address().to_string();
+pub(crate) fn client(address: String, connection: ConnectionInfo) -> ClientStatus {
     let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let ConnectionInfo { id, peer, export, requests, read_bytes, written_bytes, .. } = connection;
     let (age_ms, idle_ms) = (ms(connection.age), ms(connection.idle));

@@ -10,6 +10,7 @@
 #![allow(unsafe_code, reason = "access to the memory of guests")]
 
 mod config;
+mod connection;
 mod inflight;
 mod memory;
 mod notice;

@@ -13,6 +13,7 @@ use virtio_queue::desc::split::Descriptor;
 use vm_memory::{Address, Bytes, GuestAddress, GuestMemory, Permissions};
 
 use crate::config::{SECTOR, ZERO_SECTORS_MAX};
+use crate::connection::Counts;
 use crate::memory::{self, GuestMap};
 
 /// Most descriptors of a request.
@@ -242,6 +243,8 @@ pub(crate) struct GuestFace<'m> {
     gathered: usize,
     piece: Vec<u8>,
     answers: Vec<Answer>,
+    /// Of the requests since the last publication.
+    counts: Counts,
     /// True once the log has a media error of this queue.
     warned: bool,
 }
@@ -257,6 +260,7 @@ impl<'m> GuestFace<'m> {
             gathered: 0,
             piece: vec![0; PIECE_LEN],
             answers: Vec::new(),
+            counts: Counts::default(),
             warned: false,
         }
     }
@@ -264,6 +268,11 @@ impl<'m> GuestFace<'m> {
     /// The answers since the last clearing, in order of the requests.
     pub(crate) fn answers(&mut self) -> &mut Vec<Answer> {
         &mut self.answers
+    }
+
+    /// Takes the counts of the requests since the last call.
+    pub(crate) fn take_counts(&mut self) -> Counts {
+        std::mem::take(&mut self.counts)
     }
 
     /// Submits the request with the chain at `head`.
@@ -285,6 +294,7 @@ impl<'m> GuestFace<'m> {
                 tracing::debug!(disk = self.disk.name, head, "invalid descriptor chain: {reason}");
                 // Answers keep the order of their requests.
                 queue.execute_writes(self);
+                self.counts.requests += 1;
                 self.answers.push(Answer { head, len: 0 });
                 return Ok(());
             }
@@ -432,7 +442,16 @@ impl<'m> GuestFace<'m> {
         Ok(())
     }
 
+    fn count_bytes(&mut self, request: &Request<Tag>) {
+        match (request.work, request.tag.transfer) {
+            (Work::Write, _) | (_, Transfer::LongWrite) => self.counts.written_bytes += request.len,
+            (_, Transfer::Read) => self.counts.read_bytes += request.len,
+            _ => {}
+        }
+    }
+
     fn answer(&mut self, head: u16, status: GuestAddress, value: Status, len: u64) {
+        self.counts.requests += 1;
         // The place was checked. If the memory is lost by now, the connection ends.
         let _ = self.map.write_obj(value as u8, status);
         self.answers.push(Answer { head, len: u32::try_from(len).unwrap_or(u32::MAX) });
@@ -490,7 +509,10 @@ impl Face for GuestFace<'_> {
             _ => 0,
         };
         let (status, written) = match done {
-            Ok(()) => (Status::Ok, written),
+            Ok(()) => {
+                self.count_bytes(request);
+                (Status::Ok, written)
+            }
             Err(error) => {
                 self.log(&error);
                 (Status::IoError, 0)

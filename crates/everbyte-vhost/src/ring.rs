@@ -18,6 +18,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use virtio_queue::{Queue, QueueOwnedT, QueueT};
 use vm_memory::{Bytes, GuestAddress};
 
+use crate::connection::Connection;
 use crate::inflight::QueueLog;
 use crate::memory::{self, GuestMap};
 use crate::request::{Disk, GuestFace, MemoryLost, Table, Tag};
@@ -75,6 +76,7 @@ pub(crate) struct Ring {
     pub(crate) map: Arc<GuestMap>,
     pub(crate) device: Arc<dyn BlockDevice>,
     pub(crate) disk: Disk,
+    pub(crate) connection: Arc<Connection>,
     pub(crate) kick: File,
     pub(crate) call: Call,
     pub(crate) log: Option<QueueLog>,
@@ -95,15 +97,11 @@ struct Stop {
 }
 
 impl Worker {
-    /// Starts the thread. It calls `fail` if the queue ends because of the guest.
+    /// Starts the thread. It ends the connection if the queue ends because of the guest.
     ///
     /// # Errors
     /// The system has no thread or no descriptor left.
-    pub(crate) fn start(
-        ring: Ring,
-        name: String,
-        fail: impl FnOnce() + Send + 'static,
-    ) -> io::Result<Self> {
+    pub(crate) fn start(ring: Ring, name: String) -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let stop = Arc::new(Stop { is_wanted: AtomicBool::new(false), event });
         let theirs = Arc::clone(&stop);
@@ -111,7 +109,8 @@ impl Worker {
             let mut ring = ring;
             if let Err(failure) = run(&mut ring, &theirs) {
                 tracing::warn!(disk = ring.disk.name, "the guest's queue ended: {failure}");
-                fail();
+                // The session notices the end of the connection, and ends the other queues.
+                ring.connection.shut();
             }
             ring.queue.next_avail()
         };
@@ -144,6 +143,7 @@ struct Drain<'m> {
     map: &'m GuestMap,
     requests: RequestQueue<Tag>,
     face: GuestFace<'m>,
+    connection: &'m Connection,
     call: &'m Call,
     log: &'m mut Option<QueueLog>,
     table: Table,
@@ -157,6 +157,7 @@ fn run(ring: &mut Ring, stop: &Stop) -> Result<(), RingFailure> {
         map: &ring.map,
         requests: RequestQueue::new(Arc::clone(&ring.device)),
         face: GuestFace::new(&ring.map, ring.disk.clone()),
+        connection: &ring.connection,
         call: &ring.call,
         log: &mut ring.log,
         table,
@@ -266,10 +267,12 @@ impl Drain<'_> {
     }
 
     fn publish(&mut self) -> Result<(), RingFailure> {
-        let answers = self.face.answers();
-        if answers.is_empty() {
+        if self.face.answers().is_empty() {
             return Ok(());
         }
+        // Before the answers: a client that has its answer finds it in the counts.
+        self.connection.add(self.face.take_counts());
+        let answers = self.face.answers();
         for answer in answers.drain(..) {
             if let Some(log) = self.log {
                 log.publish(answer.head);

@@ -4,7 +4,6 @@
 //! the device.
 
 use std::io;
-use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,12 +12,14 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use everbyte_device::BlockDevice;
-use parking_lot::Mutex;
+use everbyte_device::connection::ConnectionInfo;
+use parking_lot::{Condvar, Mutex};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 use vhost::vhost_user::{BackendReqHandler, Error};
 
+use crate::connection::Connection;
 use crate::notice::SizeNotices;
 use crate::session::Session;
 
@@ -37,6 +38,8 @@ pub type OpenDevice = dyn Fn() -> Result<Arc<dyn BlockDevice>, String> + Send + 
 pub struct VhostSettings {
     /// The name of the disk in the log, and its serial number for the guest (at most 20 bytes).
     pub name: String,
+    /// The address that lists of clients print.
+    pub address: String,
     /// True if the guest may have a volatile write cache. It has one initially, if its driver can flush.
     pub write_back: bool,
 }
@@ -54,7 +57,9 @@ struct Shared {
     stopping_since: Mutex<Option<Instant>>,
     /// Readable once the server stops.
     stop: OwnedFd,
-    current: Mutex<Option<Arc<UnixStream>>>,
+    current: Mutex<Option<Arc<Connection>>>,
+    /// Signalled when the current connection has ended and holds nothing.
+    ended: Condvar,
 }
 
 impl VhostServer {
@@ -71,13 +76,50 @@ impl VhostServer {
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let name = format!("vhost-{}", settings.name);
         let (is_stopping, stopping_since) = (AtomicBool::new(false), Mutex::default());
-        let current = Mutex::default();
-        let shared = Shared { settings, open, is_stopping, stopping_since, stop, current };
+        let (current, ended) = (Mutex::default(), Condvar::new());
+        let shared = Shared { settings, open, is_stopping, stopping_since, stop, current, ended };
         let shared = Arc::new(shared);
         let theirs = Arc::clone(&shared);
         let thread =
             thread::Builder::new().name(name).spawn(move || theirs.accept_all(&listener))?;
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// The name of the served disk.
+    #[must_use]
+    pub fn disk(&self) -> &str {
+        &self.shared.settings.name
+    }
+
+    /// The address that lists of clients print.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        &self.shared.settings.address
+    }
+
+    /// Returns the open connection, if a virtual machine is connected.
+    #[must_use]
+    pub fn connection(&self) -> Option<ConnectionInfo> {
+        self.shared.current.lock().as_ref().map(|current| current.info(self.disk()))
+    }
+
+    /// Ends the open connection, or only the connection of the number `id`. The taken requests complete; unanswered ones
+    /// stay in their ring. Returns `None` if there is no such connection, and true if it has ended within `time_max`.
+    /// The virtual machine may reconnect immediately: refuse it in [`OpenDevice`] first.
+    pub fn disconnect(&self, id: Option<u64>, time_max: Duration) -> Option<bool> {
+        let deadline = Instant::now() + time_max;
+        let mut current = self.shared.current.lock();
+        let found = current.as_ref().filter(|found| id.is_none_or(|id| found.id() == id))?;
+        let id = found.id();
+        tracing::info!(id, disk = self.disk(), "disconnecting a virtual machine");
+        found.shut();
+        let is_left = |current: &Option<Arc<Connection>>| {
+            current.as_ref().is_some_and(|current| current.id() == id)
+        };
+        while is_left(&current) && !self.shared.ended.wait_until(&mut current, deadline).timed_out()
+        {
+        }
+        Some(!is_left(&current))
     }
 
     /// Begins a shutdown and returns immediately. Running requests end, and later ones stay in their ring.
@@ -87,8 +129,8 @@ impl VhostServer {
         // It fails only if it is readable already.
         let _ = rustix::io::write(&self.shared.stop, &1_u64.to_ne_bytes());
         // For a message whose rest never arrives.
-        if let Some(socket) = &*self.shared.current.lock() {
-            let _ = socket.shutdown(Shutdown::Both);
+        if let Some(current) = &*self.shared.current.lock() {
+            current.shut();
         }
     }
 
@@ -155,18 +197,21 @@ impl Shared {
             }
         };
         let Ok(clone) = socket.try_clone() else { return };
-        let own = Arc::new(clone);
-        *self.current.lock() = Some(Arc::clone(&own));
+        let connection = Arc::new(Connection::new(clone));
+        *self.current.lock() = Some(Arc::clone(&connection));
         tracing::debug!(disk, "a virtual machine connected");
         let (write_back, theirs) = (self.settings.write_back, Arc::clone(&device));
-        let session = Session::new(theirs, disk, disk, write_back, Arc::clone(&own));
+        let session = Session::new(theirs, disk, disk, write_back, connection);
         match self.messages(socket, session, &*device) {
             Ok(()) | Err(Error::Disconnected | Error::SocketBroken(_)) => {
                 tracing::debug!(disk, "the virtual machine disconnected");
             }
             Err(error) => tracing::warn!(disk, "a virtual machine was disconnected: {error}"),
         }
+        // The device first: whoever waits for the end expects that the volume has no client.
+        drop(device);
         *self.current.lock() = None;
+        self.ended.notify_all();
     }
 
     /// Handles messages until the virtual machine or the server ends the connection.
@@ -214,9 +259,9 @@ pub fn serve_connection(
     device: Arc<dyn BlockDevice>,
     settings: &VhostSettings,
 ) -> io::Result<()> {
-    let own = Arc::new(socket.try_clone()?);
+    let connection = Arc::new(Connection::new(socket.try_clone()?));
     let (name, write_back) = (&settings.name, settings.write_back);
-    let session = Arc::new(StdMutex::new(Session::new(device, name, name, write_back, own)));
+    let session = Arc::new(StdMutex::new(Session::new(device, name, name, write_back, connection)));
     let mut handler = BackendReqHandler::from_stream(socket, Arc::clone(&session));
     loop {
         match handle(&mut handler, &session) {

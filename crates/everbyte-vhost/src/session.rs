@@ -7,7 +7,6 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use everbyte_device::BlockDevice;
@@ -21,6 +20,7 @@ use vhost::vhost_user::{Error, GpuBackend, Result, VhostUserBackendReqHandlerMut
 use virtio_queue::{Queue, QueueT};
 
 use crate::config::{self, QUEUE_SIZE_MAX, QUEUES_MAX, WRITEBACK_AT, feature};
+use crate::connection::Connection;
 use crate::inflight::{self, Inflight, QueueLog};
 use crate::memory::{self, GuestMap, REGIONS_MAX, Region};
 use crate::request::{Disk, SERIAL_LEN};
@@ -56,7 +56,7 @@ pub(crate) struct Session {
     allows_write_back: bool,
     /// The state of the write cache, as the guest sees it.
     wants_write_back: bool,
-    socket: Arc<UnixStream>,
+    connection: Arc<Connection>,
     features: u64,
     regions: Vec<Arc<Region>>,
     map: Option<Arc<GuestMap>>,
@@ -90,7 +90,7 @@ impl Session {
         name: &str,
         serial: &str,
         allows_write_back: bool,
-        socket: Arc<UnixStream>,
+        connection: Arc<Connection>,
     ) -> Self {
         let mut bytes = [0; SERIAL_LEN];
         let len = serial.len().min(SERIAL_LEN);
@@ -101,7 +101,7 @@ impl Session {
             serial: bytes,
             allows_write_back,
             wants_write_back: allows_write_back,
-            socket,
+            connection,
             features: 0,
             regions: Vec::new(),
             map: None,
@@ -146,11 +146,9 @@ impl Session {
 
     /// Starts the thread of a queue if it is ready and not running.
     fn start(&mut self, index: u32) -> Result<()> {
-        let (socket, name) = (Arc::clone(&self.socket), format!("vhost-{index}-{}", self.name));
+        let name = format!("vhost-{index}-{}", self.name);
         let Some(ring) = self.ring(index)? else { return Ok(()) };
-        // The session notices the end of the connection, and ends the other queues.
-        let fail = move || drop(socket.shutdown(std::net::Shutdown::Both));
-        let worker = Worker::start(ring, name, fail).map_err(Error::ReqHandlerError)?;
+        let worker = Worker::start(ring, name).map_err(Error::ReqHandlerError)?;
         self.vring(index)?.worker = Some(worker);
         Ok(())
     }
@@ -165,6 +163,7 @@ impl Session {
         let (device, has_event_idx) =
             (Arc::clone(&self.device), self.features & feature::EVENT_IDX != 0);
         let (map, inflight) = (self.map.clone(), self.inflight.clone());
+        let connection = Arc::clone(&self.connection);
         let vring = self.vring(index)?;
         let (Some(map), Some(addresses), Some(kick)) = (map, vring.addresses, &vring.kick) else {
             return Ok(None);
@@ -193,7 +192,7 @@ impl Session {
         }
         let kick = kick.try_clone().map_err(Error::ReqHandlerError)?;
         let call = Arc::clone(&vring.call);
-        Ok(Some(Ring { queue, map, device, disk, kick, call, log, unanswered }))
+        Ok(Some(Ring { queue, map, device, disk, connection, kick, call, log, unanswered }))
     }
 
     /// Replaces the memory of the guest. The queues continue in the new memory.

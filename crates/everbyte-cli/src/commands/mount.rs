@@ -325,7 +325,7 @@ fn serve(
     stop: &Stop,
 ) -> anyhow::Result<()> {
     // Without exports: only the control socket and the mount reach the pool.
-    pool.set_servers(&[]);
+    pool.set_servers(&[], &[]);
     // Before the mount: from its first moment on, commands go through this server.
     start_control(pool)?;
     pool.mount(name, &args.dir, &args.mount_options(pool.pool().path(), name, privileges))?;

@@ -15,7 +15,7 @@ use super::server::start_control;
 /// Serves the pool until the program has ended. Returns its exit status, or, if a signal ended it,
 /// 128 and the number of the signal.
 pub(super) fn serve(pool: &Arc<OpenPool>, command: &mut Command) -> anyhow::Result<u8> {
-    pool.set_servers(&[]);
+    pool.set_servers(&[], &[]);
     start_control(pool)?;
     let mut signals =
         Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM]).context("cannot catch signals")?;

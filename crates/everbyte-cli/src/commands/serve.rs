@@ -246,7 +246,7 @@ impl Args {
 /// The parts running while a pool is served, in the order of their stop.
 struct RunningServers {
     servers: Vec<Arc<Server>>,
-    vhosts: Vec<VhostServer>,
+    vhosts: Vec<Arc<VhostServer>>,
     metrics: Vec<MetricsServer>,
 }
 
@@ -258,9 +258,10 @@ impl RunningServers {
         }
         let servers = listen_all(args, pool, passed.nbd)?;
         let file = args.socket_file().map_err(anyhow::Error::new)?;
-        let vhosts = args.vhost.iter().map(|target| target.serve(pool, file, args.write_back));
-        let vhosts = vhosts.collect::<anyhow::Result<_>>()?;
-        pool.set_servers(&servers);
+        let vhosts =
+            args.vhost.iter().map(|target| target.serve(pool, file, args.write_back).map(Arc::new));
+        let vhosts = vhosts.collect::<anyhow::Result<Vec<_>>>()?;
+        pool.set_servers(&servers, &vhosts);
         let metrics = serve_metrics(args, pool, passed.metrics)?;
         // After the addresses are taken: a failed start must not appear to commands as a server.
         start_control(pool)?;
@@ -273,11 +274,11 @@ impl Drop for RunningServers {
         // A scrape during the close would wait for it.
         self.metrics.clear();
         // All stop accepting first, so that the waits for running requests overlap.
-        self.vhosts.iter().for_each(VhostServer::begin_shutdown);
+        self.vhosts.iter().for_each(|server| server.begin_shutdown());
         for server in &self.servers {
             server.begin_shutdown();
         }
-        self.vhosts.iter().for_each(VhostServer::shutdown);
+        self.vhosts.iter().for_each(|server| server.shutdown());
         for server in &self.servers {
             server.shutdown();
         }

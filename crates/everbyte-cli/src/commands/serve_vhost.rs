@@ -33,7 +33,11 @@ impl std::str::FromStr for VhostTarget {
 impl VhostTarget {
     /// The line that announces the readiness.
     pub(super) fn ready_line(&self) -> String {
-        format!("ready: vhost-user-blk:{} ({})", self.socket.display(), self.volume)
+        format!("ready: {} ({})", self.address(), self.volume)
+    }
+
+    fn address(&self) -> String {
+        format!("vhost-user-blk:{}", self.socket.display())
     }
 
     /// Serves the volume until the server is dropped.
@@ -51,7 +55,7 @@ impl VhostTarget {
             bail!("the swap volume {volume:?} cannot be served to virtual machines");
         }
         let listener = Listener::bind(&Address::Unix(socket.clone()), file)?;
-        let settings = VhostSettings { name: volume.clone(), write_back };
+        let settings = VhostSettings { name: volume.clone(), address: self.address(), write_back };
         let (pool, name) = (Arc::clone(pool), volume.clone());
         let open = move || match pool.export(&name, Face::Vhost) {
             Ok(export) if export.durability == Durability::Never => {

@@ -2,6 +2,8 @@
 //! on everything else.
 
 use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::net::UnixStream;
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -570,6 +572,42 @@ fn clients_are_listed_and_disconnected() {
     assert!(second.read(0, 512).is_err());
     assert_eq!(fs::read(place.folder.path().join("disk")).unwrap()[..512], [2; 512]);
     assert_eq!(place.run("client list POOL --json").json()["clients"].as_array().unwrap().len(), 0);
+    server.stop();
+}
+
+#[test]
+fn guests_are_listed_and_disconnected() {
+    let place = Place::with_disk();
+    let socket = place.folder.path().join("guest.sock");
+    let arguments = place.arguments("serve POOL --vhost disk=FOLDER/guest.sock");
+    let server = Running::start(crate::everbyte().args(arguments));
+    let guests = |wanted: usize| {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let listed = place.run("client list POOL --json").json();
+            let clients = listed["clients"].as_array().unwrap().clone();
+            if clients.len() == wanted {
+                return clients;
+            }
+            assert!(Instant::now() < deadline, "{listed}");
+        }
+    };
+    // A connection has the volume before its first message.
+    let connect = || UnixStream::connect(&socket).unwrap();
+    let is_ended = |guest: &mut UnixStream| guest.read(&mut [0]).is_ok_and(|len| len == 0);
+    let mut guest = connect();
+    let listed = guests(1);
+    assert_eq!(listed[0]["export"], "disk");
+    assert!(listed[0]["address"].as_str().unwrap().ends_with("guest.sock"), "{listed:?}");
+    place.run("volume delete POOL disk").failed(1, &["1 client"]);
+    place.run(&format!("client disconnect POOL {}", listed[0]["id"])).good();
+    assert!(is_ended(&mut guest));
+    guests(0);
+    let mut guest = connect();
+    guests(1);
+    place.run("volume delete POOL disk --force").good();
+    assert!(is_ended(&mut guest));
+    assert!(is_ended(&mut connect()), "the volume is gone");
     server.stop();
 }
 

@@ -117,7 +117,8 @@ pub(crate) fn serve(
     let path = folder.path().join("vhost.sock");
     let listener = UnixListener::bind(&path).unwrap();
     listener.set_nonblocking(true).unwrap();
-    let settings = VhostSettings { name: name.to_owned(), write_back };
+    let settings =
+        VhostSettings { name: name.to_owned(), address: "guest.sock".to_owned(), write_back };
     let open = move || Ok(Arc::clone(&device));
     (path, VhostServer::start(listener, settings, Box::new(open)).unwrap(), folder)
 }

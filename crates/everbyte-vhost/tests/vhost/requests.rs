@@ -2,6 +2,7 @@
 
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use everbyte_device::{BlockDevice, Fua, MemoryDevice, ReadOnlyDevice};
 use vhost::vhost_user::VhostUserFrontend;
@@ -52,6 +53,8 @@ fn long_requests_move_all_bytes() {
         assert_eq!(guest.status(0, 0), 0);
         assert!(guest.get(0, at, bytes.len()) == bytes, "{kind}");
     }
+    let found = host.server.connection().unwrap();
+    assert_eq!((found.read_bytes, found.written_bytes), (u64::from(len), u64::from(len)));
 }
 
 #[test]
@@ -268,6 +271,37 @@ fn shutdown_releases_the_device() {
 }
 
 #[test]
+fn counts_of_connection_are_exact() {
+    let host = Host::new(false);
+    assert_eq!(host.server.connection(), None);
+    let mut guest = Guest::new(&host, 2, 0);
+    assert_eq!(guest.write(0, 1, &[7; 4096]), 0);
+    assert_eq!(guest.write(1, 9, &[8; 512]), 0);
+    assert_eq!(guest.read(1, 1, 4608).0, 0);
+    assert_eq!(guest.execute(0, FLUSH_KIND, 0, 0), 0);
+    assert_eq!(guest.read(0, 8192, 512).0, 1, "beyond the end");
+    let found = host.server.connection().unwrap();
+    assert_eq!((found.requests, found.read_bytes, found.written_bytes), (5, 4608, 4608));
+    assert_eq!(found.export.as_deref(), Some("disk"));
+    assert!(found.peer.starts_with(&format!("process {} of", std::process::id())), "{found:?}");
+}
+
+#[test]
+fn disconnected_guest_can_reconnect() {
+    let host = Host::new(false);
+    let guest = Guest::new(&host, 2, 0);
+    let id = host.server.connection().unwrap().id;
+    assert_eq!(host.server.disconnect(Some(id + 1), Duration::from_secs(60)), None);
+    assert_eq!(host.server.disconnect(Some(id), Duration::from_secs(60)), Some(true));
+    assert_eq!(host.server.connection(), None);
+    // The server's function still has it, and the host.
+    assert_eq!(Arc::strong_count(&host.spy), 2);
+    let mut guest = guest.reconnect(&host, 0, None);
+    assert_eq!(guest.write(0, 0, &[3; 512]), 0);
+    assert!(host.server.connection().unwrap().id > id);
+}
+
+#[test]
 fn config_tells_the_size() {
     let host = Host::new(false);
     let mut frontend = connect(&host, 0);
@@ -338,6 +372,11 @@ fn shutdown_leaves_hanging_request_behind() {
     let head = guest.chain(0, 0, OUT, 0, 512);
     guest.publish(0, head);
     guest.kick(0);
+    while host.server.connection().is_none() {
+        std::thread::yield_now();
+    }
+    let disconnected = host.server.disconnect(None, Duration::from_millis(20));
+    assert_eq!(disconnected, Some(false), "its request has not ended");
     host.server.shutdown();
     drop(release);
     assert_eq!(guest.answer(0), Some((u32::from(head), 1)));
