@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use clap::ValueEnum;
 use everbyte_block::Delta;
 
-use crate::driver::{Cell, Common, Findings, Grid, Pace, Rows, Run, Suite};
+use crate::driver::{Cell, Common, Findings, Grid, Pace, Rounds, Rows, Run, Suite};
 use crate::measure::{Sample, measure};
 use crate::rows::{Row, exact, metric};
 use crate::stats::as_f64;
@@ -81,17 +81,42 @@ impl Suite for BlockArgs {
 
 /// The reference of other subjects, and the metric of the ratio.
 #[derive(Clone, Copy)]
-struct Reference {
-    subject: &'static str,
-    metric: &'static str,
-    /// True for a ratio of times, false for a ratio of rates.
-    by_time: bool,
+pub(crate) struct Reference {
+    pub(crate) subject: &'static str,
+    pub(crate) metric: &'static str,
+    pub(crate) by: By,
+}
+
+/// The figure of a ratio.
+#[derive(Clone, Copy)]
+pub(crate) enum By {
+    Time,
+    /// Processor time of the measuring threads.
+    Cpu,
+    Rate,
+    /// Processor time of the server for a request.
+    ServerCpu,
+}
+
+impl By {
+    fn of(self, sample: &Sample) -> f64 {
+        match self {
+            Self::Time => sample.ns_per_request(),
+            Self::Cpu => sample.cpu_ns_per_request(),
+            Self::Rate => sample.per_second(),
+            Self::ServerCpu => sample.server_cpu_per_request().unwrap_or(f64::NAN),
+        }
+    }
 }
 
 /// Raw memory: the reference of subjects in process.
-const FLOOR: Reference = Reference { subject: "floor", metric: metric::TO_FLOOR, by_time: true };
+const FLOOR: [Reference; 2] = [
+    Reference { subject: "floor", metric: metric::TO_FLOOR, by: By::Time },
+    Reference { subject: "floor", metric: metric::CPU_TO_FLOOR, by: By::Cpu },
+];
 /// Our server without a device: the reference of subjects over NBD.
-const NULL: Reference = Reference { subject: "nbd-null", metric: "rate_to_null", by_time: false };
+const NULL: [Reference; 1] =
+    [Reference { subject: "nbd-null", metric: "rate_to_null", by: By::Rate }];
 /// The subject whose blocks `places` reads, and its reference.
 const READ_THERE: (&str, &str) = ("everbyte-auto", "places");
 
@@ -102,11 +127,13 @@ const READ_THERE: (&str, &str) = ("everbyte-auto", "places");
 fn run(
     subjects: &[&dyn Subject],
     workloads: &[Workload],
-    reference: Reference,
-    settings: &Settings,
+    references: &[Reference],
+    settings: &Rounds,
+    size_bytes: u64,
 ) -> Result<Vec<Row>> {
     let names = subjects.iter().map(|subject| subject.name());
-    let is_reference = |subject: usize| subjects[subject].name() == reference.subject;
+    let is_reference =
+        |at: usize| references.iter().any(|other| other.subject == subjects[at].name());
     let mut grid = Grid::new(names, workloads).select(settings, is_reference, |_, _| true);
     // A refusal is known before the first round and leaves a row with the reason.
     for cell in &mut grid.cells {
@@ -116,31 +143,27 @@ fn run(
         let (subject, workload) = (subjects[subject], &workloads[workload]);
         // Every round starts from the same contents.
         subject.prepare(workload)?;
-        let size_bytes = settings.own.size_bytes();
         let sample = measure(subject, workload, size_bytes, settings.slice, round)?;
         ensure!(sample.requests > 0, "not one request was done");
         Ok(sample)
     })?;
-    Ok(grid.rows(|cell, rows| rows_of(&grid, cell, workloads, reference, rows)))
+    Ok(grid.rows(|cell, rows| rows_of(&grid, cell, workloads, references, rows)))
 }
 
 fn rows_of(
     grid: &Grid<Sample>,
     cell: &Cell<Sample>,
     workloads: &[Workload],
-    reference: Reference,
+    references: &[Reference],
     rows: &mut Rows<'_>,
 ) {
     let (own, workload) = (&cell.samples[..], &workloads[cell.workload]);
     rows.timed(metric::RATE, "1/s", own.iter().map(Sample::per_second));
     rows.timed(metric::TIME, "ns", own.iter().map(Sample::ns_per_request));
     rows.timed(metric::CPU, "ns", own.iter().map(Sample::cpu_ns_per_request));
-    let base = grid.base(cell, reference.subject);
-    if reference.by_time {
-        rows.ratio(reference.metric, own, base, Sample::ns_per_request);
-        rows.ratio(metric::CPU_TO_FLOOR, own, base, Sample::cpu_ns_per_request);
-    } else {
-        rows.ratio(reference.metric, own, base, Sample::per_second);
+    for reference in references {
+        let base = grid.base(cell, reference.subject);
+        rows.ratio(reference.metric, own, base, |sample| reference.by.of(sample));
     }
     if rows.subject == READ_THERE.0 {
         rows.ratio("time_to_places", own, grid.base(cell, READ_THERE.1), Sample::ns_per_request);
@@ -150,8 +173,8 @@ fn rows_of(
     let alone = workloads.iter().position(|other| workload.threads > 1 && *other == alone);
     let alone = alone.and_then(|at| grid.samples(rows.subject, at));
     rows.ratio(metric::SCALING, own, alone, Sample::per_second);
-    let cpu = |sample: &Sample| Some(as_f64(sample.server_cpu_ns?) / as_f64(sample.requests));
-    rows.timed(metric::SERVER_CPU, "ns", own.iter().filter_map(cpu));
+    let cpu = own.iter().filter_map(Sample::server_cpu_per_request);
+    rows.timed(metric::SERVER_CPU, "ns", cpu);
     counted(own, workload, rows);
 }
 
@@ -172,15 +195,15 @@ fn counted(samples: &[Sample], workload: &Workload, rows: &mut Rows<'_>) {
 }
 
 /// Subjects that a machine may lack, and rows with the reasons for the missing subjects.
-struct Subjects<'a> {
-    settings: &'a Settings,
+pub(crate) struct Subjects<'a> {
+    settings: &'a Rounds,
     workloads: &'a [Workload],
     made: Vec<Box<dyn Subject>>,
     absent: Vec<Row>,
 }
 
 impl<'a> Subjects<'a> {
-    fn new(settings: &'a Settings, workloads: &'a [Workload]) -> Self {
+    pub(crate) fn new(settings: &'a Rounds, workloads: &'a [Workload]) -> Self {
         Self { settings, workloads, made: Vec::new(), absent: Vec::new() }
     }
 
@@ -191,7 +214,7 @@ impl<'a> Subjects<'a> {
     }
 
     /// Makes the subjects of `names` if the filter selects one of them, or `is_needed`.
-    fn add(
+    pub(crate) fn add(
         &mut self,
         names: &[&str],
         is_needed: bool,
@@ -214,10 +237,18 @@ impl<'a> Subjects<'a> {
     }
 
     /// Measures `first` and then the made subjects.
-    fn run(self, first: &[&dyn Subject], reference: Reference) -> Result<Vec<Row>> {
+    ///
+    /// # Errors
+    /// The user interrupted the run. A failure of a subject is a row.
+    pub(crate) fn run(
+        self,
+        first: &[&dyn Subject],
+        references: &[Reference],
+        size_bytes: u64,
+    ) -> Result<Vec<Row>> {
         let made = self.made.iter().map(|subject| &**subject);
         let all: Vec<&dyn Subject> = first.iter().copied().chain(made).collect();
-        let mut rows = run(&all, self.workloads, reference, self.settings)?;
+        let mut rows = run(&all, self.workloads, references, self.settings, size_bytes)?;
         rows.extend(self.absent);
         Ok(rows)
     }
@@ -256,7 +287,7 @@ fn in_process(workloads: &[Workload], settings: &Settings) -> Result<(Vec<Row>, 
     let mut own: Vec<&dyn Subject> = vec![&floor, &medium];
     own.extend(volumes.iter().map(|subject| subject as &dyn Subject));
     own.extend(places.iter().map(|subject| subject as &dyn Subject));
-    Ok((rivals.run(&own, FLOOR)?, pool.describe()))
+    Ok((rivals.run(&own, &FLOOR, size)?, pool.describe()))
 }
 
 /// Measures servers over NBD.
@@ -274,5 +305,5 @@ fn over_nbd(workloads: &[Workload], settings: &Settings) -> Result<Vec<Row>> {
             Ok(vec![Box::new(server)])
         });
     }
-    servers.run(&[], NULL)
+    servers.run(&[], &NULL, settings.own.size_bytes())
 }

@@ -1,6 +1,10 @@
-//! Child processes: tools that run to their end, and servers with an end by a signal.
+//! Child processes: tools that run to their end, and servers.
+//!
+//! Invariants: a server ends with its [`ServerProcess`]. Our servers end with their standard input. The others get a signal,
+//! and ask for the death of their parent as a signal.
 
-use std::process::{Child, Command};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -8,6 +12,58 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// Time between looks at a child.
 const LOOK: Duration = Duration::from_millis(10);
+/// Longest time for a server's start, and for its end.
+const SERVER_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// A running server.
+pub(crate) struct ServerProcess {
+    child: Child,
+    is_ours: bool,
+}
+
+impl ServerProcess {
+    /// Starts a server. Our servers announce their readiness. A foreign server is ready once `is_ready` returns true.
+    ///
+    /// # Errors
+    /// The server is not installed, or does not start.
+    pub(crate) fn start(
+        name: &str,
+        command: &mut Command,
+        is_ours: bool,
+        is_ready: impl Fn() -> bool,
+    ) -> Result<Self> {
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let child = child.with_context(|| format!("{name} is not installed"))?;
+        let mut process = Self { child, is_ours };
+        if is_ours {
+            let out = process.child.stdout.take().context("no standard output")?;
+            let mut line = String::new();
+            BufReader::new(out).read_line(&mut line)?;
+            ensure!(line == "ready\n", "{name} did not start");
+        } else {
+            wait_until(&mut process.child, name, SERVER_TIME_MAX, is_ready)?;
+        }
+        Ok(process)
+    }
+
+    /// Processor time so far, in nanoseconds.
+    ///
+    /// # Errors
+    /// The server has ended.
+    pub(crate) fn cpu_ns(&self) -> Result<u64> {
+        cpu_ns(&self.child)
+    }
+}
+
+impl Drop for ServerProcess {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        if !self.is_ours {
+            terminate(&self.child);
+        }
+        wait_or_kill(&mut self.child, SERVER_TIME_MAX);
+    }
+}
 
 /// Runs a tool to its end and returns its standard output.
 ///
@@ -53,7 +109,7 @@ pub(crate) fn wait_until(
 }
 
 /// Sends SIGTERM to a child. The child may have ended before.
-pub(crate) fn terminate(child: &Child) {
+fn terminate(child: &Child) {
     if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
         let _gone = kill_process(pid, Signal::TERM);
     }
@@ -75,7 +131,7 @@ pub(crate) fn wait_or_kill(child: &mut Child, time_max: Duration) {
 ///
 /// # Errors
 /// The child has ended.
-pub(crate) fn cpu_ns(child: &Child) -> Result<u64> {
+fn cpu_ns(child: &Child) -> Result<u64> {
     let pid = nix::unistd::Pid::from_raw(i32::try_from(child.id())?);
     let spent = nix::time::clock_getcpuclockid(pid).and_then(nix::time::ClockId::now)?;
     Ok(u64::try_from(Duration::from(spent).as_nanos())?)

@@ -17,6 +17,7 @@ mod files;
 mod filter;
 mod index;
 mod layers;
+mod machine;
 mod measure;
 mod media;
 mod mount;
@@ -43,6 +44,7 @@ use crate::files::command::FilesArgs;
 use crate::index::command::IndexArgs;
 use crate::index::misses::{self, MissesArgs};
 use crate::layers::LayersArgs;
+use crate::machine::MachineArgs;
 use crate::media::MediaArgs;
 use crate::mount::command::MountArgs;
 use crate::mount::served::{self as served_mount, ServeMountArgs};
@@ -71,6 +73,7 @@ enum Suite {
     Files(FilesArgs),
     Index(IndexArgs),
     Layers(LayersArgs),
+    Machine(MachineArgs),
     Media(MediaArgs),
     Mount(MountArgs),
     Swap(SwapArgs),
@@ -101,6 +104,7 @@ fn main() -> ExitCode {
         Suite::Files(args) => drive(&args),
         Suite::Index(args) => drive(&args),
         Suite::Layers(args) => drive(&args),
+        Suite::Machine(args) => drive(&args),
         Suite::Media(args) => drive(&args),
         Suite::Mount(args) => drive(&args),
         Suite::Swap(args) => drive(&args),

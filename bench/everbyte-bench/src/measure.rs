@@ -50,6 +50,11 @@ impl Sample {
         self.cpu.as_secs_f64() * 1e9 / as_f64(self.requests)
     }
 
+    /// Nanoseconds of processor time that a request takes of the server, if there is one.
+    pub(crate) fn server_cpu_per_request(&self) -> Option<f64> {
+        Some(as_f64(self.server_cpu_ns?) / as_f64(self.requests))
+    }
+
     /// Nanoseconds from request to request, over all threads.
     pub(crate) fn ns_per_request(&self) -> f64 {
         self.elapsed.as_secs_f64() * 1e9 / as_f64(self.requests)

@@ -621,3 +621,14 @@ fn crowd_has_ratios_to_alone() {
         assert!(value(&results, "beside 64 silent clients", "one client", metric) > 0.0);
     }
 }
+
+#[test]
+fn guests_have_ratios_to_memory_and_nbd() {
+    let results = results_of("machine", &[]);
+    let workload = "nbd random rewrite 4K checkpoint d32 t1";
+    for subject in ["vhost-everbyte", "vhost-everbyte-write-back"] {
+        for metric in ["rate", "rate_to_memory", "server_cpu_to_nbd"] {
+            assert!(value(&results, subject, workload, metric) > 0.0, "{subject}: {metric}");
+        }
+    }
+}

@@ -1,25 +1,17 @@
 //! Servers of mounts, each in a separate process with its own processor time.
-//!
-//! Invariants: a server ends with its `Server` and with this process: ours at the end of its standard input, libfuse's by
-//! a signal at the death of its parent.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
 use super::fuse_options::Caching;
 use super::room::Room;
 use super::served::ServedFs;
-use crate::children::{self, call, terminate, wait_or_kill};
+use crate::children::{ServerProcess, call};
 
-/// Longest time of a server to mount, and to end.
-const SERVER_TIME_MAX: Duration = Duration::from_secs(30);
-const LOOK: Duration = Duration::from_millis(10);
 /// libfuse's example as Debian's `libfuse3-dev` has it.
 const SOURCE: &str = "/usr/share/doc/libfuse3-dev/examples/passthrough_ll.c";
 
@@ -36,7 +28,7 @@ pub(crate) enum Kind {
 pub(crate) struct Server {
     pub(crate) kind: Kind,
     pub(crate) dir: PathBuf,
-    child: Child,
+    process: ServerProcess,
 }
 
 impl Kind {
@@ -106,11 +98,12 @@ impl Server {
         if let Kind::Own(_) = kind {
             command.arg("--dir");
         }
-        command.arg(&dir).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let child = command.spawn().with_context(|| format!("cannot start {name}"))?;
-        let mut server = Self { kind, dir, child };
-        server.wait_until_mounted()?;
-        Ok(server)
+        command.arg(&dir);
+        let device = |path: &Path| fs::metadata(path).ok().map(|found| found.dev());
+        let is_mounted = || device(&dir) != dir.parent().and_then(device);
+        let is_ours = matches!(kind, Kind::Own(_));
+        let process = ServerProcess::start(&name, &mut command, is_ours, is_mounted)?;
+        Ok(Self { kind, dir, process })
     }
 
     /// Starts a server of ours as it is shipped, with two threads and a pool of `size` bytes.
@@ -122,37 +115,12 @@ impl Server {
         Self::start(subject, room, Path::new(""), (2, size))
     }
 
-    fn wait_until_mounted(&mut self) -> Result<()> {
-        let name = self.kind.name();
-        if let Kind::Own(_) = self.kind {
-            let out = self.child.stdout.take().context("no standard output")?;
-            let mut line = String::new();
-            BufReader::new(out).read_line(&mut line)?;
-            if line != "ready\n" {
-                bail!("{name} did not start");
-            }
-            return Ok(());
-        }
-        let parent = fs::metadata(self.dir.parent().context("a directory in a room")?)?.dev();
-        let start = Instant::now();
-        while fs::metadata(&self.dir).map_or(parent, |found| found.dev()) == parent {
-            if let Some(status) = self.child.try_wait()? {
-                bail!("{name} ended at once: {status}");
-            }
-            if start.elapsed() > SERVER_TIME_MAX {
-                bail!("{name} does not mount");
-            }
-            std::thread::sleep(LOOK);
-        }
-        Ok(())
-    }
-
     /// Processor time of the server so far, in nanoseconds.
     ///
     /// # Errors
     /// It has ended.
     pub(crate) fn cpu_ns(&self) -> Result<u64> {
-        let spent = children::cpu_ns(&self.child);
+        let spent = self.process.cpu_ns();
         spent.with_context(|| format!("{} has ended", self.kind.name()))
     }
 }
@@ -178,14 +146,4 @@ fn mirror(program: &Path, source: &Path, caching: Caching, threads: usize) -> Co
     command.args(["-o", &format!("max_idle_threads={threads},cache={cache}")]);
     command.args(["-o", &format!("source={}", source.display())]);
     command
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        drop(self.child.stdin.take());
-        if self.kind == Kind::Passthrough {
-            terminate(&self.child);
-        }
-        wait_or_kill(&mut self.child, SERVER_TIME_MAX);
-    }
 }

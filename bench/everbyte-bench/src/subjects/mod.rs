@@ -12,4 +12,5 @@ pub(crate) mod pmemblk;
 pub(crate) mod pmemblk_library;
 pub(crate) mod raw_memory;
 pub(crate) mod served;
+pub(crate) mod vhost;
 pub(crate) mod volume;

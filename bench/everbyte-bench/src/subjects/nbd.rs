@@ -2,35 +2,27 @@
 //!
 //! The client keeps up to the workload's depth in flight. At that depth it waits for the oldest quarter before it sends
 //! more. So requests travel in small batches, as from a queue of a kernel or a VM.
-//!
-//! Invariants: a server ends with its `Server`. Our servers end with their standard input. The others get a signal, and
-//! ask for the death of their parent as a signal.
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use clap::ValueEnum;
 use everbyte_device::Fua;
 use everbyte_media::allocate_file;
 use everbyte_nbd::{Address, Client, Cookie};
 
 use super::served::ServedDevice;
-use crate::children::{self, terminate, wait_or_kill, wait_until};
+use crate::children::ServerProcess;
 use crate::subject::{Session, Subject, fill};
 use crate::workload::Workload;
-
-/// Longest time for a server's start, and for its end.
-const SERVER_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// A server and its export.
 pub(crate) struct Server {
     kind: ServerKind,
-    child: Child,
+    process: ServerProcess,
     address: Address,
 }
 
@@ -101,19 +93,12 @@ impl Server {
         let name = kind.name();
         let socket = folder.join(format!("{name}.sock"));
         let mut command = command(kind, folder, &socket, size_bytes)?;
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let child = command.spawn().with_context(|| format!("{name} is not installed"))?;
-        let mut server = Self { kind, child, address: Address::Unix(socket.clone()) };
-        if kind.is_ours() {
-            let out = server.child.stdout.take().context("no standard output")?;
-            let mut line = String::new();
-            BufReader::new(out).read_line(&mut line)?;
-            ensure!(line == "ready\n", "{name} did not start");
-        } else {
-            // The socket of another server can exist before the server accepts connections.
-            let is_ready = || socket.exists() && Client::connect(&server.address, "").is_ok();
-            wait_until(&mut server.child, name, SERVER_TIME_MAX, is_ready)?;
-        }
+        let address = Address::Unix(socket.clone());
+        // The socket of another server can exist before the server accepts connections.
+        let is_ready = || socket.exists() && Client::connect(&address, "").is_ok();
+        let process =
+            ServerProcess::start(name, command.stderr(Stdio::null()), kind.is_ours(), is_ready)?;
+        let server = Self { kind, process, address };
         use ServerKind::{NbdkitNull, OurDisk, OurNull, OurSsd};
         if !matches!(kind, OurNull | NbdkitNull | OurDisk | OurSsd) {
             let mut session = NbdSession::open(&server.address, 16)?;
@@ -161,17 +146,6 @@ fn command(kind: ServerKind, folder: &Path, socket: &Path, size_bytes: u64) -> R
     Ok(command)
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        // Our servers end at the end of their input. The others ignore it and need the signal.
-        drop(self.child.stdin.take());
-        if !self.kind.is_ours() {
-            terminate(&self.child);
-        }
-        wait_or_kill(&mut self.child, SERVER_TIME_MAX);
-    }
-}
-
 impl Subject for Server {
     fn name(&self) -> &str {
         self.kind.name()
@@ -190,7 +164,7 @@ impl Subject for Server {
     }
 
     fn server_cpu_ns(&self) -> Option<u64> {
-        children::cpu_ns(&self.child).ok()
+        self.process.cpu_ns().ok()
     }
 }
 

@@ -12,7 +12,7 @@ use std::arch::x86_64::{
 use std::fs::File;
 use std::io;
 
-use memmap2::{Advice, MmapOptions, MmapRaw};
+use memmap2::{Advice, MmapMut, MmapOptions, MmapRaw};
 
 const LINE: usize = 64;
 const PAGE: usize = 4096;
@@ -98,6 +98,18 @@ unsafe fn copy_sse2(to: *mut u8, from: *const u8, lines: usize) {
         // SAFETY: inside the target, aligned.
         unsafe { _mm_stream_si128(place, value) }
     }
+}
+
+/// Memory of a file without a name, for another process.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn shared_memory(len: usize) -> io::Result<(File, MmapMut)> {
+    let file = tempfile::tempfile_in("/dev/shm")?;
+    file.set_len(len as u64)?;
+    // SAFETY: nobody truncates the file. The other process stores only to the ranges of requests in flight.
+    let memory = unsafe { MmapMut::map_mut(&file) }?;
+    Ok((file, memory))
 }
 
 #[cfg(test)]

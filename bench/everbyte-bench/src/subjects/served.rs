@@ -3,7 +3,9 @@
 //! The process is this program with a hidden subcommand. It serves until its standard input ends. Its parent holds the
 //! other end, so the process ends with its parent.
 
+use std::any::Any;
 use std::io::{self, Read, Write};
+use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -15,6 +17,7 @@ use everbyte_device::{BlockDevice, DelayDevice, DiskCosts};
 use everbyte_media::{Mapped, MediaOptions};
 use everbyte_nbd::{Address, Export, ExportInfo, Exports, OpenError, Server};
 use everbyte_policy::sim::{Kind, Spec};
+use everbyte_vhost::{VhostServer, VhostSettings};
 
 use super::floor::nameless_file;
 use super::plain::PlainDevice;
@@ -55,6 +58,12 @@ pub(crate) struct ServeArgs {
     /// Bytes of the device.
     #[arg(long)]
     pub(crate) size: u64,
+    /// Serve by vhost-user-blk instead of NBD.
+    #[arg(long)]
+    pub(crate) vhost: bool,
+    /// Let a guest have a volatile write cache.
+    #[arg(long, requires = "vhost")]
+    pub(crate) write_back: bool,
 }
 
 /// One device under every name.
@@ -99,14 +108,24 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<()> {
             cache
         }
     };
-    let address = Address::Unix(args.socket.clone());
-    let server = Server::bind(&address, Arc::new(OneExport(device)))?;
+    let server: Box<dyn Any> = if args.vhost {
+        let listener = UnixListener::bind(&args.socket)?;
+        listener.set_nonblocking(true)?;
+        let (name, address) = ("disk".to_owned(), String::new());
+        let settings = VhostSettings { name, address, write_back: args.write_back };
+        let open = move || Ok(Arc::clone(&device));
+        Box::new(VhostServer::start(listener, settings, Box::new(open))?)
+    } else {
+        let address = Address::Unix(args.socket.clone());
+        Box::new(Server::bind(&address, Arc::new(OneExport(device)))?)
+    };
     // The parent connects after this line.
     let mut out = io::stdout().lock();
     out.write_all(b"ready\n")?;
     out.flush()?;
     io::stdin().read_to_end(&mut Vec::new())?;
-    server.shutdown();
+    // Either server shuts down when it is dropped.
+    drop(server);
     Ok(())
 }
 
