@@ -187,15 +187,8 @@ impl Files<'_> {
     }
 
     fn write(&self, file: FileId, offset: u64, bytes: &[u8]) -> FsResult<Response> {
-        self.change(file, |file| {
-            let mut done = 0;
-            while done < bytes.len() {
-                // A short write happens only if the next part fails. The next part then returns the
-                // reason.
-                done += self.fs.write(file.inode, offset + done as u64, &bytes[done..])?;
-            }
-            Ok(Response::FileDone)
-        })
+        self.change(file, |file| self.fs.write_all(file.inode, offset, bytes))?;
+        Ok(Response::FileDone)
     }
 
     fn make(&self, at: &FilePlace, new: &NewFile) -> FsResult<Response> {

@@ -24,7 +24,7 @@ impl Unavailable {
 
 impl From<NotOpen> for Unavailable {
     fn from(why: NotOpen) -> Self {
-        let mut public = why.state.word().to_owned();
+        let mut public = why.state.to_string();
         if matches!(&*why.error, Error::Backing { source, .. } if source.is_wrong_type()) {
             public.push_str(", neither a file nor a block device");
         }
@@ -41,7 +41,7 @@ pub(crate) fn refused(error: Error) -> RequestError {
 fn reason(error: &Error) -> String {
     match error {
         Error::Volume { source, .. } | Error::Pool { source, .. } => source.to_string(),
-        Error::Cache { source, .. } | Error::OtherBacking { source, .. } => source.to_string(),
+        Error::Cache { source, .. } => source.to_string(),
         Error::Swap { source, .. } => source.to_string(),
         Error::Backing { source, .. } => source.to_string(),
         Error::NotOpen(why) => reason(&why.error),
@@ -56,7 +56,7 @@ fn cause(error: &Error) -> Option<Cause> {
             PoolError::Corrupt(_) | PoolError::Damaged { .. } => Some(Cause::VolumeDamaged),
             _ => None,
         },
-        Error::Cache { source, .. } | Error::OtherBacking { source, .. } => of_cache(source),
+        Error::Cache { source, .. } => of_cache(source),
         Error::Backing { source, .. } => {
             let is_untrusted =
                 matches!(source, BackingError::Untrusted { .. } | BackingError::Rights { .. });

@@ -10,7 +10,7 @@ pub use everbyte_block::{Checksum, Delta};
 use crate::builder::setters;
 use crate::engine::{Device, open_volume};
 use crate::error::Error;
-use crate::shared::Shared;
+use crate::shared::{Handle, Shared};
 
 /// Settings of a new block volume.
 #[derive(Clone, Debug, Default)]
@@ -64,13 +64,7 @@ setters! { BlockOptions:
 /// log and the pool has a free block. Larger writes are atomic in parts. Trims are atomic per 2
 /// MiB.
 #[derive(Clone)]
-pub struct BlockVolume(Arc<Inner>);
-
-/// Dropped in this order: the volume first, because dropping the last handle of the pool closes it.
-struct Inner {
-    device: Device,
-    shared: Arc<Shared>,
-}
+pub struct BlockVolume(pub(crate) Arc<Handle<Device>>);
 
 impl BlockVolume {
     pub(crate) fn create(
@@ -81,32 +75,20 @@ impl BlockVolume {
     ) -> Result<Self, Error> {
         shared.check_writable()?;
         let made = Device::create(&shared.engine, name, size_bytes, options.engine());
-        Ok(Self::new(made.map_err(Error::volume(name))?, shared))
+        Ok(Self(Handle::new(made.map_err(Error::volume(name))?, shared)))
     }
 
     pub(crate) fn open(shared: &Arc<Shared>, name: &str) -> Result<Self, Error> {
         shared.check_open()?;
         let device = open_volume(&shared.engine, name, VolumeKind::BLOCK)?;
         device.set_read_only(shared.read_only);
-        Ok(Self::new(device, shared))
-    }
-
-    fn new(device: Device, shared: &Arc<Shared>) -> Self {
-        Self(Arc::new(Inner { device, shared: Arc::clone(shared) }))
+        Ok(Self(Handle::new(device, shared)))
     }
 
     /// Its name in the pool.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.0.device.volume().name()
-    }
-
-    pub(crate) fn device(&self) -> &Device {
-        &self.0.device
-    }
-
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.0.shared
+        self.0.volume.volume().name()
     }
 
     /// Makes the volume `size_bytes` large, a positive multiple of 512, while it is in use. Durable
@@ -117,7 +99,7 @@ impl BlockVolume {
     /// memory fails.
     pub fn resize(&self, size_bytes: u64) -> Result<(), Error> {
         self.0.shared.check_writable()?;
-        self.0.device.resize(size_bytes).map_err(Error::volume(self.name()))
+        self.0.volume.resize(size_bytes).map_err(Error::volume(self.name()))
     }
 }
 
@@ -126,12 +108,12 @@ impl everbyte_device::Decorator for BlockVolume {
     const PASSTHROUGH: Passthrough = Passthrough::Whole;
 
     fn inner(&self) -> &Self::Inner {
-        &self.0.device
+        &self.0.volume
     }
 }
 
 impl AtomicWrites for BlockVolume {
     fn write_atomic(&self, requests: &[WriteRequest<'_>]) -> Result<(), AtomicWriteError> {
-        self.0.device.write_atomic(requests)
+        self.0.volume.write_atomic(requests)
     }
 }

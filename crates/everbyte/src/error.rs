@@ -133,7 +133,8 @@ pub enum Error {
         /// The engine's error.
         source: FsError,
     },
-    /// A cache cannot be made, opened or written back.
+    /// A cache cannot be made, opened or written back. The source is `OtherBacking` or `OtherSize` if its backing
+    /// device is another one than its own, or has another size.
     #[error("cache {volume}: {source}")]
     Cache {
         /// Its name.
@@ -156,14 +157,6 @@ pub enum Error {
         volume: String,
         /// The underlying error. It names the device.
         source: BackingError,
-    },
-    /// A cache was given another backing device than its own, or its device has another size.
-    #[error("cache {volume}: {source}")]
-    OtherBacking {
-        /// The cache's name.
-        volume: String,
-        /// The engine's error: `OtherBacking` or `OtherSize`.
-        source: CacheError,
     },
     /// Another cache of the pool has the backing device, or shares bytes with it: each would overwrite the other's data.
     #[error("{backing} is the backing device of cache {other}, or shares bytes with it")]
@@ -356,12 +349,7 @@ impl Error {
     /// Converts the error of an operation on the cache of this name.
     pub(crate) fn cache(volume: &str) -> impl FnOnce(CacheError) -> Self {
         let volume = volume.to_owned();
-        move |source| match source {
-            CacheError::OtherBacking { .. } | CacheError::OtherSize { .. } => {
-                Self::OtherBacking { volume, source }
-            }
-            source => Self::Cache { volume, source },
-        }
+        move |source| Self::Cache { volume, source }
     }
 
     /// For the backing device of the cache of this name.

@@ -85,13 +85,6 @@ fn prepare<T, E: std::fmt::Display>(
     assert_eq!(made, Ok(()), "the volume under test cannot be made");
 }
 
-impl<T: DeviceTest> OnDevice<T> {
-    fn open(&self, medium: &Arc<SimMedium>) -> Result<BlockVolume<SimMedium>, String> {
-        let pool = open_pool(medium, self.medium_len())?;
-        BlockVolume::open(&pool, NAME).map_err(|error| error.to_string())
-    }
-}
-
 impl<T: DeviceTest> Scenario for OnDevice<T> {
     type Event = T::Event;
     type Recovered = BlockVolume<SimMedium>;
@@ -110,25 +103,19 @@ impl<T: DeviceTest> Scenario for OnDevice<T> {
     /// # Panics
     /// Panics if the volume made by `prepare` cannot be opened.
     fn run(&self, medium: &Arc<SimMedium>, log: &Log<T::Event>) {
-        match self.open(medium) {
+        match self.recover(Arc::clone(medium)) {
             Ok(device) => self.0.run(&device, log),
             Err(error) => panic!("the volume under test cannot be opened: {error}"),
         }
     }
 
     fn recover(&self, medium: Arc<SimMedium>) -> Result<Self::Recovered, String> {
-        self.open(&medium)
+        let pool = open_pool(&medium, self.medium_len())?;
+        BlockVolume::open(&pool, NAME).map_err(|error| error.to_string())
     }
 
     fn check(&self, device: Self::Recovered, crash: &Crash<'_, Self::Event>) -> Result<(), String> {
         self.0.check(&device, crash)
-    }
-}
-
-impl<T: FilesTest> OnFiles<T> {
-    fn open(&self, medium: &Arc<SimMedium>) -> Result<FileSystem<SimMedium>, String> {
-        let pool = open_pool(medium, self.medium_len())?;
-        FileSystem::open(&pool, NAME).map_err(|error| error.to_string())
     }
 }
 
@@ -150,14 +137,15 @@ impl<T: FilesTest> Scenario for OnFiles<T> {
     /// # Panics
     /// Panics if the volume made by `prepare` cannot be opened.
     fn run(&self, medium: &Arc<SimMedium>, log: &Log<T::Event>) {
-        match self.open(medium) {
+        match self.recover(Arc::clone(medium)) {
             Ok(files) => self.0.run(&files, log),
             Err(error) => panic!("the file system under test cannot be opened: {error}"),
         }
     }
 
     fn recover(&self, medium: Arc<SimMedium>) -> Result<Self::Recovered, String> {
-        self.open(&medium)
+        let pool = open_pool(&medium, self.medium_len())?;
+        FileSystem::open(&pool, NAME).map_err(|error| error.to_string())
     }
 
     fn check(&self, files: Self::Recovered, crash: &Crash<'_, Self::Event>) -> Result<(), String> {

@@ -15,9 +15,8 @@ pub use everbyte_fs::{
 };
 
 use crate::builder::setters;
-use crate::engine::Engine;
 use crate::error::Error;
-use crate::shared::Shared;
+use crate::shared::{Handle, Shared};
 
 /// The engine's file system, with the operations of a kernel: by inode and name. It has more
 /// operations than the handle.
@@ -82,13 +81,7 @@ const WHOLE_BYTES_MAX: usize = 1 << 20;
 /// [`sync`](FileSystem::sync) is durable once the sync has returned. Everything else is durable
 /// after at most the pool's [checkpoint interval](crate::PoolBuilder::checkpoint_interval).
 #[derive(Clone)]
-pub struct FileSystem(Arc<Inner>);
-
-/// Dropped in this order: the volume first, because dropping the last handle of the pool closes it.
-struct Inner {
-    fs: Arc<EngineFs>,
-    shared: Arc<Shared>,
-}
+pub struct FileSystem(pub(crate) Arc<Handle<Arc<EngineFs>>>);
 
 impl FileSystem {
     pub(crate) fn create(
@@ -99,37 +92,29 @@ impl FileSystem {
     ) -> Result<Self, Error> {
         shared.check_writable()?;
         let made = EngineFs::create(&shared.engine, name, size_bytes, &options.engine);
-        Ok(Self::new(made.map_err(Error::volume(name))?, shared))
+        Ok(Self(Handle::new(Arc::new(made.map_err(Error::volume(name))?), shared)))
     }
 
     pub(crate) fn open(shared: &Arc<Shared>, name: &str) -> Result<Self, Error> {
         shared.check_open()?;
-        let fs = open_engine(&shared.engine, name)?;
+        let fs = EngineFs::open(&shared.engine, name).map_err(Error::volume(name))?;
         if shared.read_only {
             // The kernel lets changes through after a remount, and a private copy would take them and lose them.
             fs.volume().refuse_changes("the pool is open for reading only");
         }
-        Ok(Self::new(fs, shared))
-    }
-
-    fn new(fs: EngineFs, shared: &Arc<Shared>) -> Self {
-        Self(Arc::new(Inner { fs: Arc::new(fs), shared: Arc::clone(shared) }))
+        Ok(Self(Handle::new(Arc::new(fs), shared)))
     }
 
     /// Its name in the pool.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.0.fs.volume().name()
-    }
-
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.0.shared
+        self.engine().volume().name()
     }
 
     /// The engine's file system, for operations too slow or not available by path.
     #[must_use]
     pub fn engine(&self) -> &Arc<EngineFs> {
-        &self.0.fs
+        &self.0.volume
     }
 
     /// Makes the file system `size_bytes` large, a positive multiple of 512, while it is in use. Durable
@@ -140,13 +125,13 @@ impl FileSystem {
     /// or more than the pool has free. On an error, the volume keeps its old size.
     pub fn resize(&self, size_bytes: u64) -> Result<(), Error> {
         self.0.shared.check_writable()?;
-        self.0.fs.resize(size_bytes).map_err(Error::volume(self.name()))
+        self.engine().resize(size_bytes).map_err(Error::volume(self.name()))
     }
 
     /// How full it is.
     #[must_use]
     pub fn status(&self) -> FsStatus {
-        self.0.fs.status()
+        self.engine().status()
     }
 
     /// The attributes of the file at `path`.
@@ -154,8 +139,7 @@ impl FileSystem {
     /// # Errors
     /// [`Error::File`] if the file does not exist.
     pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Attr, Error> {
-        let path = path.as_ref().as_os_str().as_bytes();
-        self.existing(path).map_err(self.failed(path))
+        self.at_path(path.as_ref(), |path| self.locate(path)?.file.ok_or(FsError::NotFound))
     }
 
     /// The bytes of the regular file at `path`, of one moment.
@@ -164,13 +148,12 @@ impl FileSystem {
     /// [`Error::File`] if the file does not exist, cannot be read, or memory for its bytes is
     /// missing.
     pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>, Error> {
-        let path = path.as_ref().as_os_str().as_bytes();
-        let read = self.with(path, |file| {
+        self.with(path.as_ref(), |file| {
             // Room for one more byte shows a complete read.
             let mut room = file.size.saturating_add(1);
             loop {
                 let mut bytes = zeroes(room)?;
-                let len = self.0.fs.read(file.inode, 0, &mut bytes)?;
+                let len = self.engine().read(file.inode, 0, &mut bytes)?;
                 if (len as u64) < room {
                     bytes.truncate(len);
                     return Ok(bytes);
@@ -178,8 +161,7 @@ impl FileSystem {
                 // It has grown a moment ago.
                 room = room.saturating_mul(2);
             }
-        });
-        read.map_err(self.failed(path))
+        })
     }
 
     /// Makes `bytes` the contents of the regular file at `path`. Creates a missing file with
@@ -199,11 +181,10 @@ impl FileSystem {
     /// [`Error::ReadOnly`]; [`Error::File`]: the directory is missing, or the space is used up. The
     /// call may have written some of the bytes.
     pub fn write(&self, path: impl AsRef<Path>, bytes: &[u8]) -> Result<(), Error> {
-        let path = path.as_ref().as_os_str().as_bytes();
-        self.change(path, || {
+        self.change(path.as_ref(), |path| {
             let file = self.open_or_make(path)?;
             let done = self.replace(&file, bytes);
-            self.0.fs.close_inode(file.inode)?;
+            self.engine().close_inode(file.inode)?;
             done
         })
     }
@@ -214,8 +195,7 @@ impl FileSystem {
     /// [`Error::ReadOnly`]; [`Error::File`]: the name exists, its directory is missing, or the
     /// space is used up.
     pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<(), Error> {
-        let path = path.as_ref().as_os_str().as_bytes();
-        self.change(path, || {
+        self.change(path.as_ref(), |path| {
             if self.locate(path)?.file.is_some() {
                 return Err(FsError::Exists);
             }
@@ -228,19 +208,17 @@ impl FileSystem {
     /// # Errors
     /// [`Error::File`] if the directory does not exist.
     pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<Vec<DirEntry>, Error> {
-        let path = path.as_ref().as_os_str().as_bytes();
-        let listed = self.with(path, |directory| {
+        self.with(path.as_ref(), |directory| {
             let mut all = Vec::new();
             loop {
                 let place = all.last().map_or(0, |last: &DirEntry| last.next);
-                let entries = self.0.fs.list(directory.inode, place)?;
+                let entries = self.engine().list(directory.inode, place)?;
                 if entries.is_empty() {
                     return Ok(all);
                 }
                 all.extend(entries);
             }
-        });
-        listed.map_err(self.failed(path))
+        })
     }
 
     /// Renames the file at `from` to `to` atomically. The previous file at `to` loses this name.
@@ -248,13 +226,12 @@ impl FileSystem {
     /// # Errors
     /// [`Error::ReadOnly`]; [`Error::File`], as `rename` of the system.
     pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<(), Error> {
-        let (from, to) = (from.as_ref().as_os_str(), to.as_ref().as_os_str());
-        let (from, to) = (from.as_bytes(), to.as_bytes());
-        self.change(from, || {
+        let to = to.as_ref().as_os_str().as_bytes();
+        self.change(from.as_ref(), |from| {
             self.at_place(from, false, |parent, name| {
                 self.at_place(to, false, |new_parent, new_name| {
                     let (old, new) = ((parent, name), (new_parent, new_name));
-                    self.0.fs.rename(old, new, RenameMode::Replace)
+                    self.engine().rename(old, new, RenameMode::Replace)
                 })
             })
         })
@@ -265,9 +242,8 @@ impl FileSystem {
     /// # Errors
     /// [`Error::ReadOnly`]; [`Error::File`]: the file does not exist, or it is a directory.
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<(), Error> {
-        let path = path.as_ref().as_os_str().as_bytes();
-        self.change(path, || {
-            self.at_place(path, false, |parent, name| self.0.fs.unlink(parent, name))
+        self.change(path.as_ref(), |path| {
+            self.at_place(path, false, |parent, name| self.engine().unlink(parent, name))
         })
     }
 
@@ -276,12 +252,11 @@ impl FileSystem {
     /// # Errors
     /// [`Error::ReadOnly`]; [`Error::File`]: the directory does not exist, or it has entries.
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<(), Error> {
-        let path = path.as_ref().as_os_str().as_bytes();
-        self.change(path, || {
+        self.change(path.as_ref(), |path| {
             // A slash may follow its name, as where it is made.
             let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
             self.at_place(&path[..end], false, |parent, name| {
-                self.0.fs.remove_directory(parent, name)
+                self.engine().remove_directory(parent, name)
             })
         })
     }
@@ -293,18 +268,19 @@ impl FileSystem {
     /// [`Error::File`]: its directory is missing, it is a directory, or the space is used up.
     /// [`Error::ReadOnly`] if it is missing in a read-only pool.
     pub fn open_file(&self, path: impl AsRef<Path>) -> Result<File, Error> {
-        let path = path.as_ref().as_os_str().as_bytes();
-        let opened = match self.0.shared.read_only {
-            true => self.0.fs.open_at(self.0.fs.root(), path),
-            false => self.open_or_make(path),
-        };
-        let attr = opened.map_err(self.failed(path))?;
-        let file = File { inode: attr.inode, fs: self.clone() };
-        match attr.kind {
-            FileType::Regular => Ok(file),
-            FileType::Directory => Err(self.failed(path)(FsError::IsDirectory)),
-            _ => Err(self.failed(path)(FsError::Invalid { what: "it is not a regular file" })),
-        }
+        self.at_path(path.as_ref(), |path| {
+            let attr = match self.0.shared.read_only {
+                true => self.engine().open_at(self.engine().root(), path)?,
+                false => self.open_or_make(path)?,
+            };
+            // Before the checks: its drop closes the inode of a refused file.
+            let file = File { inode: attr.inode, fs: self.clone() };
+            match attr.kind {
+                FileType::Regular => Ok(file),
+                FileType::Directory => Err(FsError::IsDirectory),
+                _ => Err(FsError::Invalid { what: "it is not a regular file" }),
+            }
+        })
     }
 
     /// Makes all earlier operations durable.
@@ -313,40 +289,52 @@ impl FileSystem {
     /// [`Error::File`] if the pool's memory fails: earlier operations not yet durable may be
     /// durable or not.
     pub fn sync(&self) -> Result<(), Error> {
-        self.0.fs.sync().map_err(self.failed(b"/"))
+        self.at_path(Path::new("/"), |_| self.engine().sync())
     }
 
     /// Does `what` to the file at `path`, unless nothing may be changed.
-    fn change(&self, path: &[u8], what: impl FnOnce() -> Result<(), FsError>) -> Result<(), Error> {
+    fn change(
+        &self,
+        path: &Path,
+        what: impl FnOnce(&[u8]) -> Result<(), FsError>,
+    ) -> Result<(), Error> {
         self.0.shared.check_writable()?;
-        what().map_err(self.failed(path))
+        self.at_path(path, what)
     }
 
-    fn failed(&self, path: &[u8]) -> impl FnOnce(FsError) -> Error {
-        let (volume, path) = (self.name().to_owned(), path.escape_ascii().to_string());
-        move |source| Error::File { volume, path, source }
+    /// Calls `what` with the bytes of `path`. An error names the path.
+    fn at_path<T>(
+        &self,
+        path: &Path,
+        what: impl FnOnce(&[u8]) -> Result<T, FsError>,
+    ) -> Result<T, Error> {
+        let path = path.as_os_str().as_bytes();
+        what(path).map_err(|source| {
+            // Escaped, because a name may have control characters for the reader's terminal.
+            let (volume, path) = (self.name().to_owned(), path.escape_ascii().to_string());
+            Error::File { volume, path, source }
+        })
     }
 
     fn locate(&self, path: &[u8]) -> Result<PathTarget, FsError> {
-        self.0.fs.locate(self.0.fs.root(), path, true)
-    }
-
-    fn existing(&self, path: &[u8]) -> Result<Attr, FsError> {
-        self.locate(path)?.file.ok_or(FsError::NotFound)
+        self.engine().locate(self.engine().root(), path, true)
     }
 
     /// Calls `what` with the file at `path` and holds the file during the call: even if the file is
     /// removed, its number is not reused.
     fn with<T>(
         &self,
-        path: &[u8],
+        path: &Path,
         what: impl FnOnce(&Attr) -> Result<T, FsError>,
-    ) -> Result<T, FsError> {
-        let fs = &self.0.fs;
-        let file = fs.open_at(fs.root(), path)?;
-        let done = what(&file);
-        fs.close_inode(file.inode)?;
-        done
+    ) -> Result<T, Error> {
+        self.at_path(path, |path| {
+            let fs = self.engine();
+            let file = fs.open_at(fs.root(), path)?;
+            let done = what(&file);
+            // In each case: an open inode would keep the space of a removed file.
+            fs.close_inode(file.inode)?;
+            done
+        })
     }
 
     /// Calls `what` with the directory and the last name of `path`, whether or not the name exists.
@@ -360,7 +348,7 @@ impl FileSystem {
     ) -> Result<T, FsError> {
         let (parent, name) = self.hold_place(path, follow)?;
         let done = Name::new(&name).and_then(|name| what(parent, name));
-        self.0.fs.close_inode(parent)?;
+        self.engine().close_inode(parent)?;
         done
     }
 
@@ -368,16 +356,16 @@ impl FileSystem {
     fn hold_place(&self, path: &[u8], follow: bool) -> Result<(InodeNo, Vec<u8>), FsError> {
         loop {
             let (found, _) = self.place(path, follow)?;
-            match self.0.fs.open_inode(found) {
+            match self.engine().open_inode(found) {
                 Err(FsError::Stale(_)) => continue,
                 opened => opened?,
             };
             // Before it was held, another one could have got its number.
             match self.place(path, follow) {
                 Ok((held, name)) if held == found => return Ok((held, name)),
-                Ok(_) => self.0.fs.close_inode(found)?,
+                Ok(_) => self.engine().close_inode(found)?,
                 Err(error) => {
-                    self.0.fs.close_inode(found)?;
+                    self.engine().close_inode(found)?;
                     return Err(error);
                 }
             }
@@ -385,13 +373,13 @@ impl FileSystem {
     }
 
     fn place(&self, path: &[u8], follow: bool) -> Result<(InodeNo, Vec<u8>), FsError> {
-        let located = self.0.fs.locate(self.0.fs.root(), path, follow)?;
+        let located = self.engine().locate(self.engine().root(), path, follow)?;
         located.place.ok_or(FsError::InvalidName)
     }
 
     /// Opens the file at `path`. Creates a regular file if the path does not exist.
     fn open_or_make(&self, path: &[u8]) -> Result<Attr, FsError> {
-        let fs = &self.0.fs;
+        let fs = self.engine();
         loop {
             match fs.open_at(fs.root(), path) {
                 Err(FsError::NotFound) => {}
@@ -418,22 +406,18 @@ impl FileSystem {
         // the new bytes is never followed by a rest of the old ones.
         let is_whole = !bytes.is_empty() && bytes.len() <= WHOLE_BYTES_MAX;
         if !is_whole || file.size > bytes.len() as u64 {
-            self.0.fs.truncate(file.inode, 0)?;
+            self.engine().truncate(file.inode, 0)?;
         }
-        let mut done = 0;
-        while done < bytes.len() {
-            done += self.0.fs.write(file.inode, done as u64, &bytes[done..])?;
-        }
-        Ok(())
+        self.engine().write_all(file.inode, 0, bytes)
     }
 
     fn make(&self, path: &[u8], kind: FileType, permissions: u32) -> Result<Attr, FsError> {
         self.at_place(path, true, |parent, name| {
             // The embedding program may act for any user: a new file gets the owner of its
             // directory.
-            let Attr { uid, gid, .. } = self.0.fs.attr(parent)?;
+            let Attr { uid, gid, .. } = self.engine().attr(parent)?;
             let new = NewInode { kind, permissions, umask: 0, uid, gid, device: 0, target: &[] };
-            self.0.fs.create_inode(parent, name, &new)
+            self.engine().create_inode(parent, name, &new)
         })
     }
 }
@@ -450,7 +434,7 @@ impl File {
     /// # Errors
     /// [`Error::Fs`] if the file cannot be read.
     pub fn size_bytes(&self) -> Result<u64, Error> {
-        Ok(self.fs.0.fs.attr(self.inode)?.size)
+        Ok(self.fs.engine().attr(self.inode)?.size)
     }
 
     /// Reads bytes from `offset` on, and returns how many: fewer than asked for at the end of the file.
@@ -458,7 +442,7 @@ impl File {
     /// # Errors
     /// [`Error::Fs`] if the bytes cannot be read.
     pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<usize, Error> {
-        Ok(self.fs.0.fs.read(self.inode, offset, out)?)
+        Ok(self.fs.engine().read(self.inode, offset, out)?)
     }
 
     /// Writes all of `data` at `offset`. The write is atomic under a crash in parts of at most 2
@@ -469,11 +453,7 @@ impl File {
     /// first part.
     pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
         self.fs.0.shared.check_writable()?;
-        let mut done = 0;
-        while done < data.len() {
-            done += self.fs.0.fs.write(self.inode, offset + done as u64, &data[done..])?;
-        }
-        Ok(())
+        Ok(self.fs.engine().write_all(self.inode, offset, data)?)
     }
 
     /// Makes the file `size_bytes` long. New bytes read as zeroes.
@@ -482,7 +462,7 @@ impl File {
     /// As [`File::write_at`].
     pub fn set_len(&self, size_bytes: u64) -> Result<(), Error> {
         self.fs.0.shared.check_writable()?;
-        Ok(self.fs.0.fs.truncate(self.inode, size_bytes).map(drop)?)
+        Ok(self.fs.engine().truncate(self.inode, size_bytes).map(drop)?)
     }
 
     /// Makes the file durable.
@@ -490,13 +470,13 @@ impl File {
     /// # Errors
     /// [`Error::Fs`] if the medium fails.
     pub fn sync(&self) -> Result<(), Error> {
-        Ok(self.fs.0.fs.sync_inode(self.inode)?)
+        Ok(self.fs.engine().sync_inode(self.inode)?)
     }
 }
 
 impl Drop for File {
     fn drop(&mut self) {
-        if let Err(error) = self.fs.0.fs.close_inode(self.inode) {
+        if let Err(error) = self.fs.engine().close_inode(self.inode) {
             tracing::warn!(volume = self.fs.name(), %error, "an open file could not be closed");
         }
     }
@@ -516,9 +496,4 @@ fn zeroes(bytes: u64) -> Result<Vec<u8>, FsError> {
     zeroes.try_reserve_exact(len).map_err(|_| failed())?;
     zeroes.resize(len, 0);
     Ok(zeroes)
-}
-
-/// Opens the file system of this name.
-pub(crate) fn open_engine(engine: &Arc<Engine>, name: &str) -> Result<EngineFs, Error> {
-    EngineFs::open(engine, name).map_err(Error::volume(name))
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use everbyte_media::{BLOCK_U64, Mapped, MediaOptions, Medium, Stack, Technology, Writers};
+use everbyte_media::{BLOCK_U64, Mapped, MediaOptions, Medium, Stack, Writers};
 use everbyte_path::{Kind, Place, Rights, look};
 use everbyte_pool::file::{
     CreateOptions, FileError, Inspected, Repaired, Sharing, create, delete, inspect, open_locked,
@@ -37,13 +37,13 @@ pub const CHECKPOINT_INTERVAL_DEFAULT: Duration = Duration::from_secs(5);
 const STALL_MARGIN: Duration = Duration::from_secs(10);
 
 /// Options for making or opening a pool. Made by [`Pool::builder`]; everything has a default.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct PoolBuilder {
     creation: CreateOptions,
     media: MediaOptions,
     read_only: bool,
-    checkpoint_interval: Duration,
+    checkpoint_interval: Option<Duration>,
     is_exclusive: bool,
     backing: crate::backing::Options,
     backing_timeout: Option<Duration>,
@@ -51,44 +51,7 @@ pub struct PoolBuilder {
     trust_pool: bool,
 }
 
-impl Default for PoolBuilder {
-    fn default() -> Self {
-        Self {
-            creation: CreateOptions::default(),
-            media: MediaOptions::new(),
-            read_only: false,
-            checkpoint_interval: CHECKPOINT_INTERVAL_DEFAULT,
-            is_exclusive: false,
-            backing: crate::backing::Options::default(),
-            backing_timeout: None,
-            close_timeout: None,
-            trust_pool: false,
-        }
-    }
-}
-
 impl PoolBuilder {
-    /// Adds the costs of a memory technology to every line read, flushed and streamed, to measure a
-    /// program's speed on it. Default: none.
-    pub fn emulate(mut self, technology: Technology) -> Self {
-        self.media = self.media.emulate(Some(technology));
-        self
-    }
-
-    /// Maps every page at the opening of the pool instead of at the first access. The opening then
-    /// takes about a second for every few GiB. Default: no.
-    pub fn populate(mut self, populate: bool) -> Self {
-        self.media = self.media.populate(populate);
-        self
-    }
-
-    /// Address space to reserve, in bytes. It bounds the growth of the pool while it is open.
-    /// Default: 1 TiB, or 16 times the size if this is more.
-    pub fn reserve(mut self, bytes: u64) -> Self {
-        self.media = self.media.reserve_bytes(bytes);
-        self
-    }
-
     /// Creates an empty pool at `path` and opens it. A new file is allocated as a whole. `path` may
     /// also be a device.
     ///
@@ -141,7 +104,8 @@ impl PoolBuilder {
         let pool = open_locked(path, &media, kinds(), &OpenOptions::default())?;
         let medium = pool.medium().describe();
         let engine = Arc::new(pool);
-        let timer = engine.start_timer(self.checkpoint_interval);
+        let timer =
+            engine.start_timer(self.checkpoint_interval.unwrap_or(CHECKPOINT_INTERVAL_DEFAULT));
         // Before the error of the timer: dropping the shared part closes the pool cleanly.
         let shared = Shared::new(engine, path.to_owned(), medium, false, self.backing_use());
         shared.set_timer(timer.map_err(|source| FileError::Io {
@@ -204,7 +168,7 @@ setters! { PoolBuilder:
     /// Sets the time between background checkpoints. A checkpoint makes every changed volume
     /// durable. The time bounds the unflushed writes a crash can undo. Less than 1 ms counts as 1
     /// ms. Default: 5 s.
-    checkpoint_interval(interval: Duration) => checkpoint_interval = interval;
+    checkpoint_interval(interval: Duration) => checkpoint_interval = Some(interval);
 
     /// Makes requests to backing devices of caches bypass the system's page cache (`O_DIRECT`) if
     /// the file system supports it. Default: no.
@@ -224,7 +188,8 @@ setters! { PoolBuilder:
     /// [`backing_timeout`](Self::backing_timeout).
     close_timeout(timeout: Duration) => close_timeout = Some(timeout);
 
-    /// All options of the medium together.
+    /// Options of the medium: address space for growth, mapping of all pages at the opening, costs
+    /// of an emulated memory technology. Default: those of [`MediaOptions::new`].
     media(media: MediaOptions) => media = media;
 
     /// Keeps other processes from opening the pool while it is open [read-only](Self::read_only). Default: no.
@@ -399,9 +364,8 @@ impl Pool {
     /// Opens a cache and its recorded backing device.
     ///
     /// # Errors
-    /// As [`Pool::open_block`]; [`Error::ReadOnly`]; [`Error::Backing`]; [`Error::OtherBacking`] if the recorded
-    /// path leads to another device, or to a device of another size; [`Error::Cache`] if the cache is
-    /// damaged.
+    /// As [`Pool::open_block`]; [`Error::ReadOnly`]; [`Error::Backing`]; [`Error::Cache`] if the recorded
+    /// path leads to another device, or to a device of another size, or if the cache is damaged.
     pub fn open_cache(&self, name: &str) -> Result<CacheVolume, Error> {
         self.0.check_writable()?;
         CacheVolume::find(&self.0, name)?.opened()

@@ -22,6 +22,20 @@ use crate::error::{Error, LostWrites};
 /// Longest time a change waits while another cache gets its backing device.
 const BACKINGS_TIME_MAX: Duration = Duration::from_secs(5);
 
+/// An open volume of the engine, and its pool.
+///
+/// Dropped in this order: the volume first, because dropping the last handle of the pool closes it.
+pub(crate) struct Handle<V> {
+    pub(crate) volume: V,
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl<V> Handle<V> {
+    pub(crate) fn new(volume: V, shared: &Arc<Shared>) -> Arc<Self> {
+        Arc::new(Self { volume, shared: Arc::clone(shared) })
+    }
+}
+
 /// An open pool.
 pub(crate) struct Shared {
     pub(crate) engine: Arc<Engine>,
@@ -38,7 +52,7 @@ pub(crate) struct Shared {
     /// or has a passing one, and while closing begins. A deletion never meets another volume of its
     /// name, and a cache is only in use if it is in the list of caches or ends.
     names: Mutex<()>,
-    _claim: Option<Claim>,
+    _claim: Option<Arc<Claim>>,
     timer: Mutex<Option<CheckpointTimer>>,
     caches: Mutex<Caches>,
     /// Losses of volumes, reported before the pool is closed.
@@ -209,9 +223,7 @@ impl Shared {
         text: &str,
         found: &KnownBacking,
     ) -> Result<(), Error> {
-        if let (Some(own), Some(stack)) = (&self.stack, &found.stack)
-            && own.shares_bytes_with(stack)
-        {
+        if found.stack.as_ref().is_some_and(|stack| self.shares_bytes_with(stack)) {
             return Err(Error::SharesPool { backing: text.to_owned() });
         }
         let is_shared = |other: &str, recorded: &KnownBacking| {

@@ -13,15 +13,7 @@ pub trait Ranges {
     ///
     /// # Errors
     /// The size cannot be read.
-    fn len(&self) -> Result<u64, Error>;
-
-    /// Returns true if it has no bytes.
-    ///
-    /// # Errors
-    /// As [`Ranges::len`].
-    fn is_empty(&self) -> Result<bool, Error> {
-        Ok(self.len()? == 0)
-    }
+    fn size_bytes(&self) -> Result<u64, Error>;
 
     /// Reads bytes at `offset`, and returns how many: 0 at the end.
     ///
@@ -43,7 +35,7 @@ pub trait Ranges {
 }
 
 impl<D: BlockDevice> Ranges for D {
-    fn len(&self) -> Result<u64, Error> {
+    fn size_bytes(&self) -> Result<u64, Error> {
         Ok(self.geometry().size_bytes)
     }
 
@@ -65,8 +57,8 @@ impl<D: BlockDevice> Ranges for D {
 }
 
 impl Ranges for File {
-    fn len(&self) -> Result<u64, Error> {
-        self.size_bytes()
+    fn size_bytes(&self) -> Result<u64, Error> {
+        Self::size_bytes(self)
     }
 
     fn read_some(&self, offset: u64, out: &mut [u8]) -> Result<usize, Error> {
@@ -118,7 +110,7 @@ impl<R: Ranges> Cursor<R> {
 
 impl<R: Ranges> Read for Cursor<R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let done = match self.inner.len() {
+        let done = match self.inner.size_bytes() {
             Ok(len) if self.position >= len => Ok(0),
             _ => self.inner.read_some(self.position, out),
         };
@@ -142,7 +134,7 @@ impl<R: Ranges> Seek for Cursor<R> {
         let (from, by) = match to {
             SeekFrom::Start(position) => (position, 0),
             SeekFrom::Current(by) => (self.position, by),
-            SeekFrom::End(by) => (self.inner.len().map_err(io::Error::other)?, by),
+            SeekFrom::End(by) => (self.inner.size_bytes().map_err(io::Error::other)?, by),
         };
         let before = || io::Error::new(io::ErrorKind::InvalidInput, "the position is negative");
         self.position = from.checked_add_signed(by).ok_or_else(before)?;

@@ -9,19 +9,13 @@ pub use everbyte_swap_volume::{
 };
 
 use crate::error::Error;
-use crate::shared::Shared;
+use crate::shared::{Handle, Shared};
 
 /// An open swap volume. Its contents are volatile: nothing of them is logged, flushed or kept for the next opening.
 ///
 /// A handle is `Send`, `Sync` and cheap to clone, and keeps its pool open.
 #[derive(Clone)]
-pub struct SwapVolume(Arc<Inner>);
-
-/// Dropped in this order: the volume first, because dropping the last handle of the pool closes it.
-struct Inner {
-    lender: Lender,
-    shared: Arc<Shared>,
-}
+pub struct SwapVolume(pub(crate) Arc<Handle<Lender>>);
 
 impl SwapVolume {
     pub(crate) fn create(
@@ -45,7 +39,7 @@ impl SwapVolume {
         volume: Result<EngineSwap<everbyte_media::Mapped>, SwapError>,
     ) -> Result<Self, Error> {
         let lender = volume.and_then(Lender::new).map_err(Error::swap(name))?;
-        Ok(Self(Arc::new(Inner { lender, shared: Arc::clone(shared) })))
+        Ok(Self(Handle::new(lender, shared)))
     }
 
     /// Its name in the pool.
@@ -61,11 +55,7 @@ impl SwapVolume {
     }
 
     pub(crate) fn volume(&self) -> &Arc<everbyte_pool::Volume<everbyte_media::Mapped>> {
-        self.0.lender.volume().volume()
-    }
-
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.0.shared
+        self.0.volume.volume().volume()
     }
 
     /// Lends up to `bytes` bytes, in runs of 2 MiB, to the process `pid`. A lock on the lease's file keeps the runs until
@@ -75,7 +65,7 @@ impl SwapVolume {
     /// [`Error::ReadOnly`]; [`Error::Swap`] if nothing is free.
     pub fn lend(&self, bytes: u64, pid: u32) -> Result<Lease, Error> {
         self.0.shared.check_writable()?;
-        self.0.lender.lend(bytes.div_ceil(RUN_BYTES), pid).map_err(Error::swap(self.name()))
+        self.0.volume.lend(bytes.div_ceil(RUN_BYTES), pid).map_err(Error::swap(self.name()))
     }
 
     /// All of the volume as a block device without durability.
@@ -84,7 +74,7 @@ impl SwapVolume {
     /// [`Error::ReadOnly`]; [`Error::Swap`] if runs are lent.
     pub fn scratch(&self) -> Result<ScratchDevice, Error> {
         self.0.shared.check_writable()?;
-        self.0.lender.scratch().map_err(Error::swap(self.name()))
+        self.0.volume.scratch().map_err(Error::swap(self.name()))
     }
 
     /// The runs lent now, and their processes.
@@ -92,7 +82,7 @@ impl SwapVolume {
     /// # Errors
     /// [`Error::Swap`]: the system's.
     pub fn status(&self) -> Result<LenderStatus, Error> {
-        self.0.lender.status().map_err(Error::swap(self.name()))
+        self.0.volume.status().map_err(Error::swap(self.name()))
     }
 
     /// Returns true if runs are lent, or if the kernel does not say.
@@ -107,16 +97,16 @@ impl SwapVolume {
     /// [`Error::ReadOnly`]; [`Error::Swap`] if the pool has no room, or too few runs are free.
     pub fn resize(&self, size_bytes: u64) -> Result<(), Error> {
         self.0.shared.check_writable()?;
-        self.0.lender.resize(size_bytes).map_err(Error::swap(self.name()))
+        self.0.volume.resize(size_bytes).map_err(Error::swap(self.name()))
     }
 
     /// Stops lending, as a condition for the deletion of the volume.
     pub(crate) fn end_lending(&self) -> Result<(), Error> {
-        self.0.lender.close().map_err(Error::swap(self.name()))
+        self.0.volume.close().map_err(Error::swap(self.name()))
     }
 
     /// Lends again, because the deletion was refused.
     pub(crate) fn resume_lending(&self) {
-        self.0.lender.reopen();
+        self.0.volume.reopen();
     }
 }

@@ -56,8 +56,8 @@ impl Volume {
     #[must_use]
     pub fn engine_volume(&self) -> &Arc<everbyte_pool::Volume<Mapped>> {
         match self {
-            Self::Block(disk) => disk.device().volume(),
-            Self::Cache(cache) => cache.volume(),
+            Self::Block(disk) => disk.0.volume.volume(),
+            Self::Cache(cache) => cache.0.cache.volume(),
             Self::Fs(fs) => fs.engine().volume(),
             Self::Swap(swap) => swap.volume(),
         }
@@ -65,10 +65,10 @@ impl Volume {
 
     fn shared(&self) -> &Arc<Shared> {
         match self {
-            Self::Block(disk) => disk.shared(),
-            Self::Cache(cache) => cache.shared(),
-            Self::Fs(fs) => fs.shared(),
-            Self::Swap(swap) => swap.shared(),
+            Self::Block(disk) => &disk.0.shared,
+            Self::Cache(cache) => &cache.0.shared,
+            Self::Fs(fs) => &fs.0.shared,
+            Self::Swap(swap) => &swap.0.shared,
         }
     }
 
@@ -123,8 +123,8 @@ impl Volume {
     /// [`Error::Device`] if the volume is gone.
     pub fn scrub(&self, from: u64) -> Result<(ScrubReport, Option<u64>), Error> {
         Ok(match self {
-            Self::Block(disk) => disk.device().scrub(from)?,
-            Self::Cache(cache) => cache.device()?.scrub(from)?,
+            Self::Block(disk) => disk.0.volume.scrub(from)?,
+            Self::Cache(cache) => cache.0.cache.device()?.scrub(from)?,
             Self::Fs(fs) => fs.engine().scrub(from),
             Self::Swap(_) => (ScrubReport::default(), None),
         })
@@ -136,7 +136,7 @@ impl Volume {
     /// [`Error::Dirty`], [`Error::DirtyUnknown`], [`Error::NotFlushed`].
     pub fn check_deletable(&self) -> Result<(), Error> {
         match self {
-            Self::Cache(cache) => cache.check_deletable(),
+            Self::Cache(cache) => cache.0.cache.check_deletable(),
             _ => Ok(()),
         }
     }
@@ -168,7 +168,7 @@ impl Volume {
     pub fn status(&self) -> VolumeStatus {
         let mut status = VolumeStatus::of(&self.shared().engine, self.engine_volume());
         match self {
-            Self::Cache(cache) => status.add_cache(cache.open_cache()),
+            Self::Cache(cache) => status.add_cache(&cache.0.cache),
             // If the kernel does not report a state, the field stays empty.
             Self::Swap(swap) => status.swap = swap.status().ok(),
             Self::Block(_) | Self::Fs(_) => {}
@@ -181,16 +181,12 @@ impl Volume {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct VolumeStatus {
-    /// The figures of the pool.
+    /// The figures of the pool. For a cache, the size is the size of its backing device.
     pub info: VolumeInfo,
-    /// Size for its users, in bytes. For a cache, the size of its backing device.
-    pub size_bytes: u64,
     /// True if this version knows the kind.
     pub is_known_kind: bool,
     /// The known damage, if any.
     pub damage: Option<String>,
-    /// The reason for the read-only state, if the volume is read-only.
-    pub read_only: Option<String>,
     /// The figures of a cache.
     pub cache: Option<CacheStatus>,
     /// The figures of an open swap volume.
@@ -204,8 +200,7 @@ impl VolumeStatus {
             [VolumeKind::BLOCK, VolumeKind::CACHE, everbyte_fs::FS, everbyte_swap_volume::SWAP];
         let is_known_kind = known.contains(&volume.kind());
         let damage = volume.damage().filter(|_| is_known_kind).map(str::to_owned);
-        let (size_bytes, read_only) = (info.size_bytes, info.read_only.clone());
-        Self { info, size_bytes, is_known_kind, damage, read_only, cache: None, swap: None }
+        Self { info, is_known_kind, damage, cache: None, swap: None }
     }
 
     /// The status of a volume whether it has a handle or not. Volumes are not opened for it, except for caches.
@@ -225,10 +220,10 @@ impl VolumeStatus {
     fn add_cache(&mut self, cache: &OpenCache) {
         match cache.status() {
             Ok(found) => {
-                self.size_bytes = found.settings.backing_bytes;
+                self.info.size_bytes = found.settings.backing_bytes;
                 if found.is_write_protected {
                     let reason = || "the backing device is write-protected".to_owned();
-                    self.read_only.get_or_insert_with(reason);
+                    self.info.read_only.get_or_insert_with(reason);
                 }
                 self.cache = Some(found);
             }
@@ -247,7 +242,7 @@ impl VolumeStatus {
             Some(state) if ![CacheState::Open, CacheState::Closed].contains(&state) => {
                 VolumeState::Cache(state)
             }
-            _ if self.read_only.is_some() => VolumeState::ReadOnly,
+            _ if self.info.read_only.is_some() => VolumeState::ReadOnly,
             _ => VolumeState::Ok,
         }
     }

@@ -136,6 +136,19 @@ impl<M: Medium> FileSystem<M> {
         Ok(done)
     }
 
+    /// Writes all of `data` as [`FileSystem::write`] does, or returns the error of its first missing part.
+    ///
+    /// # Errors
+    /// As [`FileSystem::write`]. Earlier parts may be written.
+    pub fn write_all(&self, inode: InodeNo, offset: u64, data: &[u8]) -> Result<(), FsError> {
+        let mut done = 0;
+        while done < data.len() {
+            // A short write happens only if the next part fails, and its repetition returns the reason.
+            done += self.write(inode, offset + done as u64, &data[done..])?;
+        }
+        Ok(())
+    }
+
     /// Writes `data` as [`FileSystem::write`] does, and makes it durable, without the times. Needs no
     /// checkpoint within a block that existed at the last checkpoint, if only times of the file have changed
     /// since.

@@ -63,7 +63,7 @@ impl Backing {
 /// A file or block device without bytes in common with another device of this process.
 struct ClaimedDevice {
     device: FileDevice,
-    _claim: Claim,
+    _claim: Arc<Claim>,
 }
 
 impl Decorator for ClaimedDevice {
@@ -118,9 +118,13 @@ fn open_export(
     options: &Options,
     cancel: Option<Cancel>,
 ) -> Result<Backing, BackingError> {
-    let (kind, name) = ("nbd".to_owned(), text.to_owned());
-    let identity = Identity { kind, name, serial: String::new(), backing: None };
-    Ok(Backing { device: export::open(text, options, cancel)?, identity, stack: None })
+    let device = export::open(text, options, cancel)?;
+    Ok(Backing { device, identity: export_identity(text), stack: None })
+}
+
+fn export_identity(uri: &str) -> Identity {
+    let (kind, name) = ("nbd".to_owned(), uri.to_owned());
+    Identity { kind, name, serial: String::new(), backing: None }
 }
 
 fn open_file(text: &str, options: &Options) -> Result<Backing, BackingError> {
@@ -174,22 +178,34 @@ pub fn open_within(
     options: &Options,
     silence_max: Duration,
 ) -> Result<Backing, BackingError> {
-    let watch = Arc::<IoWatchdog>::default();
     let cancel = Cancel::new().ok();
-    let (opened, options, ending) = (text.to_owned(), options.clone(), cancel.clone());
-    let opening = Arc::clone(&watch);
-    let work = TimedTask::begin("backing-open", &watch, move || {
-        let _request = opening.begin();
-        open(&opened, &options, ending)
+    let (options, ending) = (options.clone(), cancel.clone());
+    let opened =
+        within("backing-open", text, silence_max, move |text| open(text, &options, ending));
+    if let (Err(BackingError::Silent { .. }), Some(cancel)) = (&opened, cancel) {
+        // The opening goes on without its caller. Nothing else ends its wait for an NBD server.
+        cancel.cancel();
+    }
+    opened?
+}
+
+/// Runs `work` about the backing device `text` on another thread, and waits for it no longer than `silence_max`.
+fn within<T: Send + 'static>(
+    thread: &str,
+    text: &str,
+    silence_max: Duration,
+    work: impl FnOnce(&str) -> T + Send + 'static,
+) -> Result<T, BackingError> {
+    let watch = Arc::<IoWatchdog>::default();
+    let (name, working) = (text.to_owned(), Arc::clone(&watch));
+    let task = TimedTask::begin(thread, &watch, move || {
+        // All of the work counts as one request: it reports no progress.
+        let _request = working.begin();
+        work(&name)
     });
-    match work.wait(silence_max) {
-        Outcome::Done(opened) => opened,
-        Outcome::Silent(silence) => {
-            if let Some(cancel) = cancel {
-                cancel.cancel();
-            }
-            Err(BackingError::Silent { text: text.to_owned(), silence })
-        }
+    match task.wait(silence_max) {
+        Outcome::Done(done) => Ok(done),
+        Outcome::Silent(silence) => Err(BackingError::Silent { text: text.to_owned(), silence }),
         Outcome::Failed(what) => Err(BackingError::Thread { text: text.to_owned(), what }),
     }
 }
@@ -204,25 +220,13 @@ pub fn look_within(
     rights: &Rights,
     silence_max: Duration,
 ) -> Result<KnownBacking, BackingError> {
-    let watch = Arc::<IoWatchdog>::default();
-    let (looked_at, looking, rights) = (text.to_owned(), Arc::clone(&watch), rights.clone());
-    let work = TimedTask::begin("backing-look", &watch, move || {
-        let _request = looking.begin();
-        look_at(&looked_at, &rights)
-    });
-    match work.wait(silence_max) {
-        Outcome::Done(found) => Ok(found),
-        Outcome::Silent(silence) => Err(BackingError::Silent { text: text.to_owned(), silence }),
-        Outcome::Failed(what) => Err(BackingError::Thread { text: text.to_owned(), what }),
-    }
+    let rights = rights.clone();
+    within("backing-look", text, silence_max, move |text| look_at(text, &rights))
 }
 
 fn look_at(text: &str, rights: &Rights) -> KnownBacking {
-    let name = text.to_owned();
     if is_uri(text) {
-        let kind = "nbd".to_owned();
-        let identity = Identity { kind, name, serial: String::new(), backing: None };
-        return KnownBacking { identity, stack: None };
+        return KnownBacking { identity: export_identity(text), stack: None };
     }
     let path = Path::new(text);
     let found = rights.find(path).ok();
@@ -231,7 +235,7 @@ fn look_at(text: &str, rights: &Rights) -> KnownBacking {
     let stable = rights.run(|| stable_path(path)).ok().and_then(Result::ok);
     let identity = Identity {
         kind: if is_file { "file" } else { "block" }.to_owned(),
-        name: stable.map_or(name, |path| path.display().to_string()),
+        name: stable.map_or_else(|| text.to_owned(), |path| path.display().to_string()),
         serial: String::new(),
         backing,
     };

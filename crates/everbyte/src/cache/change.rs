@@ -80,7 +80,8 @@ impl OpenCache {
     ) -> Result<Changing, Error> {
         let (begun, max) = (Instant::now(), self.backing_use.stall_time_max);
         let silent = |reason| self.unavailable(CacheState::BackingSilent, reason);
-        let _turn = self.take_turn(begun, max).map_err(silent)?;
+        let turn = self.patiently(begun, max, |time| self.turn.try_lock_for(time));
+        let _turn = turn.map_err(silent)?;
         let open = match &*self.state.lock() {
             State::Open(parts) => Some(Arc::clone(&parts.cache)),
             State::Closed(_) => None,
@@ -192,8 +193,7 @@ impl OpenCache {
     pub(super) fn write_back(self: &Arc<Self>, options: &ChangeOptions) -> Result<u64, Error> {
         self.begin_to_open();
         self.watched(options, |cache| {
-            let open = cache.await_open(Patience::Stall(cache.backing_use.stall_time_max));
-            let open = open.map_err(Error::from)?;
+            let open = cache.await_open(Patience::Stall(cache.backing_use.stall_time_max))?;
             // The part is short: the caller reports progress between parts.
             let end = Instant::now() + PART_TIME;
             while open.dirty_bytes() > 0 && Instant::now() < end {
@@ -211,8 +211,7 @@ impl OpenCache {
     pub(super) fn drain(self: &Arc<Self>, options: &ChangeOptions) -> Result<(), Error> {
         self.begin_to_open();
         self.watched(options, |cache| {
-            let open = cache.await_open(Patience::Stall(cache.backing_use.stall_time_max));
-            let open = open.map_err(Error::from)?;
+            let open = cache.await_open(Patience::Stall(cache.backing_use.stall_time_max))?;
             open.drain().map_err(Error::cache(cache.name()))
         })
     }

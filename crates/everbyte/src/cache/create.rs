@@ -17,28 +17,15 @@ use crate::error::Error;
 use crate::shared::Shared;
 
 /// Settings of a new cache.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct CacheOptions {
     dram_bytes: Option<u64>,
     mode: Mode,
-    policy: Policy,
-    small_write_bytes: u16,
+    policy: Option<Policy>,
+    small_write_bytes: Option<u16>,
     volume: BlockOptions,
     rights: Option<Rights>,
-}
-
-impl Default for CacheOptions {
-    fn default() -> Self {
-        Self {
-            dram_bytes: None,
-            mode: Mode::default(),
-            policy: Policy::Everbyte,
-            small_write_bytes: 512,
-            volume: BlockOptions::default(),
-            rights: None,
-        }
-    }
 }
 
 impl CacheOptions {
@@ -55,8 +42,8 @@ impl CacheOptions {
             dram_bytes: self.dram_bytes.unwrap_or(third),
             scm_bytes,
             mode: self.mode,
-            policy: self.policy,
-            small_write_bytes: self.small_write_bytes,
+            policy: self.policy.unwrap_or(Policy::Everbyte),
+            small_write_bytes: self.small_write_bytes.unwrap_or(512),
         }
     }
 }
@@ -70,10 +57,10 @@ setters! { CacheOptions:
 
     /// Replacement policy: a policy for two tiers with each page in only one tier. Default:
     /// `everbyte`.
-    policy(policy: Policy) => policy = policy;
+    policy(policy: Policy) => policy = Some(policy);
 
     /// Writes of at most this many bytes, from 0 to 4096, count as small: SCM suits them best. Default: 512.
-    small_write_bytes(bytes: u16) => small_write_bytes = bytes;
+    small_write_bytes(bytes: u16) => small_write_bytes = Some(bytes);
 
     /// Settings of the volume with the cache's pages.
     volume(options: BlockOptions) => volume = options;
@@ -87,42 +74,44 @@ setters! { CacheOptions:
 /// device of an open cache.
 pub(super) const NEW_BACKING_LOOK_MAX: Duration = Duration::from_secs(5);
 
-/// Makes a cache. Its backing device is opened for its presence and its size, and closed again.
-pub(super) fn create(
-    shared: &Arc<Shared>,
-    name: &str,
-    backing: &Path,
-    scm_bytes: u64,
-    options: &CacheOptions,
-) -> Result<CacheVolume, Error> {
-    let _changing = shared.begin_change(name)?;
-    let text = text_of(name, backing)?;
-    let BackingUse { options: opening, stall_time_max, .. } = &*shared.backing;
-    let rights = rights(shared, options.rights.as_ref());
-    let looked = backing::look_within(text, &rights, NEW_BACKING_LOOK_MAX);
-    shared.check_unshared(name, text, &looked.map_err(Error::backing(name))?)?;
-    let opening = backing::Options { rights, ..opening.clone() };
-    let found = backing::open_within(text, &opening, *stall_time_max);
-    let found = found.map_err(Error::backing(name))?;
-    shared.check_unshared(name, text, &found.known())?;
-    let settings = options.settings(&found, scm_bytes);
-    settings.check().map_err(|error| Error::cache(name)(error.into()))?;
-    let engine = &shared.engine;
-    check_room(name, settings.volume_page_bytes_max(), engine.info().free_bytes)?;
-    let size_bytes = volume_bytes(settings.backing_bytes);
-    // Until the handle is in the list of caches, closing the pool waits.
-    let _names = shared.lock_names()?;
-    let device =
-        Device::create_as(engine, name, VolumeKind::CACHE, size_bytes, options.volume.engine());
-    let device = device.map_err(Error::volume(name))?;
-    if let Err(error) = Cache::format(&device, &settings) {
-        drop(device);
-        if let Err(error) = engine.delete_volume(name) {
-            tracing::warn!(volume = name, %error, "a volume that is not a cache is left over");
+impl CacheVolume {
+    /// Makes a cache. Its backing device is opened for its presence and its size, and closed again.
+    pub(crate) fn create(
+        shared: &Arc<Shared>,
+        name: &str,
+        backing: &Path,
+        scm_bytes: u64,
+        options: &CacheOptions,
+    ) -> Result<Self, Error> {
+        let _changing = shared.begin_change(name)?;
+        let text = text_of(name, backing)?;
+        let BackingUse { options: opening, stall_time_max, .. } = &*shared.backing;
+        let rights = rights(shared, options.rights.as_ref());
+        let looked = backing::look_within(text, &rights, NEW_BACKING_LOOK_MAX);
+        shared.check_unshared(name, text, &looked.map_err(Error::backing(name))?)?;
+        let opening = backing::Options { rights, ..opening.clone() };
+        let found = backing::open_within(text, &opening, *stall_time_max);
+        let found = found.map_err(Error::backing(name))?;
+        shared.check_unshared(name, text, &found.known())?;
+        let settings = options.settings(&found, scm_bytes);
+        settings.check().map_err(|error| Error::cache(name)(error.into()))?;
+        let engine = &shared.engine;
+        check_room(name, settings.volume_page_bytes_max(), engine.info().free_bytes)?;
+        let size_bytes = volume_bytes(settings.backing_bytes);
+        // Until the handle is in the list of caches, closing the pool waits.
+        let _names = shared.lock_names()?;
+        let device =
+            Device::create_as(engine, name, VolumeKind::CACHE, size_bytes, options.volume.engine());
+        let device = device.map_err(Error::volume(name))?;
+        if let Err(error) = Cache::format(&device, &settings) {
+            drop(device);
+            if let Err(error) = engine.delete_volume(name) {
+                tracing::warn!(volume = name, %error, "a volume that is not a cache is left over");
+            }
+            return Err(Error::cache(name)(error));
         }
-        return Err(Error::cache(name)(error));
+        Ok(Self::new(shared, device))
     }
-    Ok(CacheVolume::new(shared, device))
 }
 
 /// The rights to open a new backing device: permitted by the pool and by `wanted`.

@@ -50,24 +50,14 @@ pub const PAGE_BYTES: u64 = 4096;
 /// A cache can have a handle without being open: its backing device is missing, or it is opened in the background by
 /// [`Pool::open_cache_in_background`](crate::Pool::open_cache_in_background). Requests fail then.
 #[derive(Clone)]
-pub struct CacheVolume(Arc<Inner>);
+pub struct CacheVolume(pub(crate) Arc<Inner>);
 
-struct Inner {
-    cache: Arc<OpenCache>,
-    shared: Arc<Shared>,
+pub(crate) struct Inner {
+    pub(crate) cache: Arc<OpenCache>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 impl CacheVolume {
-    pub(crate) fn create(
-        shared: &Arc<Shared>,
-        name: &str,
-        backing: &Path,
-        scm_bytes: u64,
-        options: &CacheOptions,
-    ) -> Result<Self, Error> {
-        create::create(shared, name, backing, scm_bytes, options)
-    }
-
     /// Returns a handle of a closed cache. The cache stays closed until a caller opens it.
     pub(crate) fn find(shared: &Arc<Shared>, name: &str) -> Result<Self, Error> {
         let _names = shared.lock_names()?;
@@ -87,22 +77,6 @@ impl CacheVolume {
     #[must_use]
     pub fn name(&self) -> &str {
         self.0.cache.name()
-    }
-
-    pub(crate) fn volume(&self) -> &Arc<everbyte_pool::Volume<everbyte_media::Mapped>> {
-        self.0.cache.volume()
-    }
-
-    pub(crate) fn open_cache(&self) -> &OpenCache {
-        &self.0.cache
-    }
-
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.0.shared
-    }
-
-    pub(crate) fn device(&self) -> Result<Arc<Device>, DeviceError> {
-        self.0.cache.device()
     }
 
     /// Begins to open the cache on another thread, unless it is open, being opened or being changed.
@@ -175,11 +149,8 @@ impl CacheVolume {
     /// [`Error::Cache`] if pages stay dirty because the backing device or the medium fails.
     /// Nothing is lost then.
     pub fn drain(&self) -> Result<(), Error> {
-        let failed = Error::cache(self.name());
-        match self.0.cache.begin_op() {
-            Ok(cache) => cache.drain().map_err(failed),
-            Err(gone) => Err(failed(gone.into())),
-        }
+        let begun = self.0.cache.begin_op().map_err(Into::into);
+        begun.and_then(|cache| cache.drain()).map_err(Error::cache(self.name()))
     }
 
     /// Gives the cache other sizes, and opens it again. Requests fail in the meantime. With
@@ -288,16 +259,11 @@ impl CacheVolume {
         self.0.cache.backings()
     }
 
-    /// Checks for loss by a deletion of the cache.
-    pub(crate) fn check_deletable(&self) -> Result<(), Error> {
-        self.0.cache.check_deletable()
-    }
-
     /// Deletes the cache; with `is_forced`, also a damaged one.
     pub(crate) fn delete(&self, is_forced: bool) -> Result<DeletedVolume, Error> {
-        let deleted = self.0.shared.delete(self.volume(), is_forced);
+        let deleted = self.0.shared.delete(self.0.cache.volume(), is_forced);
         // Otherwise the deletion was rejected, and the cache continues.
-        if self.volume().is_gone() {
+        if self.0.cache.volume().is_gone() {
             self.0.cache.abandon();
             self.0.shared.forget_cache(&self.0.cache);
         }

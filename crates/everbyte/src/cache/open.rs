@@ -56,7 +56,7 @@ pub(crate) struct OpenCache {
     /// The last opening. The lock comes before the lock of the state.
     opening: Mutex<Option<TimedTask<()>>>,
     /// The lock of a call to close the cache or to close it for a change.
-    turn: Mutex<()>,
+    pub(super) turn: Mutex<()>,
     /// Locks held shared by requests. Each thread has its own lock, because requests of several
     /// threads must not store to a common line. Closing waits for all requests. Each lock has the
     /// cache while it is open.
@@ -365,18 +365,6 @@ impl OpenCache {
         }
     }
 
-    /// Takes the right to close the cache, for a call begun at `begun`.
-    ///
-    /// # Errors
-    /// The backing device is silent, and another call waits for it.
-    pub(super) fn take_turn(
-        &self,
-        begun: Instant,
-        stall_time_max: Duration,
-    ) -> Result<MutexGuard<'_, ()>, String> {
-        self.patiently(begun, stall_time_max, |time| self.turn.try_lock_for(time))
-    }
-
     /// Shuts requests out, after the end of the requests under way.
     ///
     /// # Errors
@@ -393,7 +381,7 @@ impl OpenCache {
 
     /// Takes a lock held by requests or by another closing call. Fails if the backing device has
     /// been silent for too long and the caller has waited as long since `begun`.
-    fn patiently<T>(
+    pub(super) fn patiently<T>(
         &self,
         begun: Instant,
         stall_time_max: Duration,
@@ -421,7 +409,8 @@ impl OpenCache {
     pub(crate) fn begin_close(&self, begun: Instant) -> Result<Closing<'_>, DeviceError> {
         let stall_time_max = self.backing_use.close_time_max;
         let failed = |reason| self.failed(reason);
-        let turn = self.take_turn(begun, stall_time_max).map_err(failed)?;
+        let turn = self.patiently(begun, stall_time_max, |time| self.turn.try_lock_for(time));
+        let turn = turn.map_err(failed)?;
         {
             let mut state = self.state.lock();
             match &*state {

@@ -28,11 +28,10 @@ pub enum CacheState {
     NoThread,
 }
 
-impl CacheState {
+impl fmt::Display for CacheState {
     /// The state in one or two words.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        match self {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
             Self::Open => "open",
             Self::Opening => "opening",
             Self::Changing => "changing",
@@ -43,12 +42,6 @@ impl CacheState {
             Self::Damaged => "damaged",
             Self::ReadOnly => "read-only",
             Self::NoThread => "no thread",
-        }
-    }
-}
-
-impl fmt::Display for CacheState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
+        })
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use everbyte::block::{BlockOptions, Checksum};
 use everbyte::device::{AtomicWrites, DeviceError, WriteRequest, conformance};
-use everbyte::media::Technology;
+use everbyte::media::{MediaOptions, Technology};
 use everbyte::{BlockDevice, Error, Fua, Pool};
 
 use super::{POOL_BYTES, Place};
@@ -112,8 +112,9 @@ fn read_only_open_changes_nothing() {
 #[test]
 fn builder_options_apply() {
     let place = Place::new();
-    let builder = Pool::builder().volumes_max(1).emulate(Technology::Pcm).populate(true);
-    let pool = builder.clone().reserve(1 << 30).size(POOL_BYTES).create(&place.path).unwrap();
+    let media = MediaOptions::new().emulate(Some(Technology::Pcm)).populate(true);
+    let builder = Pool::builder().volumes_max(1).media(media.reserve_bytes(1 << 30));
+    let pool = builder.clone().size(POOL_BYTES).create(&place.path).unwrap();
     assert_eq!(pool.medium().emulated, Some(Technology::Pcm));
     assert_eq!((pool.info().size_bytes, pool.info().volumes_max), (POOL_BYTES, 1));
     drop(pool);

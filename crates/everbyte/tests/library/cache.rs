@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use everbyte::cache::{CacheOptions, Mode};
 use everbyte::device::DeviceError;
+use everbyte::error::CacheError;
 use everbyte::{BlockDevice, CacheVolume, Error, Fua, Pool, Volume};
 
 use super::Place;
@@ -198,7 +199,10 @@ fn other_file_at_backing_path_is_refused() {
     assert!(matches!(pool.open_cache("cache"), Err(Error::Backing { .. })));
     place.file("slow", SLOW_BYTES);
     let error = pool.open_cache("cache").unwrap_err();
-    assert!(matches!(error, Error::OtherBacking { .. }), "{error}");
+    assert!(
+        matches!(error, Error::Cache { source: CacheError::OtherBacking { .. }, .. }),
+        "{error}"
+    );
     assert!(!error.to_string().contains("everbyte volume"), "{error}");
     let kinds: Vec<String> = pool.volumes().into_iter().map(|volume| volume.kind).collect();
     assert_eq!(kinds, ["cache"]);

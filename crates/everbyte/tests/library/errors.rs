@@ -3,6 +3,7 @@
 use std::error::Error as _;
 
 use everbyte::error::PoolError;
+use everbyte::media::MediaOptions;
 use everbyte::{Error, Pool};
 
 use super::Place;
@@ -62,7 +63,8 @@ fn errors_name_object_and_no_command() {
 fn unopened_new_pool_leaves_no_file() {
     let place = Place::new();
     // More address space than any process has.
-    let builder = Pool::builder().size(super::POOL_BYTES).reserve(1 << 62);
+    let builder =
+        Pool::builder().size(super::POOL_BYTES).media(MediaOptions::new().reserve_bytes(1 << 62));
     let error = builder.create(&place.path).unwrap_err();
     assert!(matches!(error, Error::Medium { .. }), "{error}");
     assert!(!place.path.exists());

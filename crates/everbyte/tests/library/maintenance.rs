@@ -1,6 +1,7 @@
 //! Operations of the pool and of its volumes, as the commands `pool` and `volume` have them.
 
 use everbyte::cache::{CacheState, ChangeOptions, NewSizes};
+use everbyte::error::CacheError;
 use everbyte::pool::Health;
 use everbyte::volume::VolumeState;
 use everbyte::{BlockDevice, Error, Pool, Volume};
@@ -57,7 +58,7 @@ fn volumes_of_all_kinds_scrub_and_report_status() {
         let status = volume.status();
         assert_eq!(status.state(), VolumeState::Ok, "{status:?}");
         assert_eq!(status.cache.is_some(), name == "cache");
-        assert_eq!(pool.volume_status(name).unwrap().size_bytes, status.size_bytes);
+        assert_eq!(pool.volume_status(name).unwrap().info.size_bytes, status.info.size_bytes);
         if !matches!(volume, Volume::Cache(_)) {
             volume.resize(8 << 20).unwrap();
             assert_eq!(volume.size_bytes().unwrap(), 8 << 20);
@@ -91,7 +92,10 @@ fn cache_grows_with_its_backing_device() {
     cache.close().unwrap();
     std::fs::OpenOptions::new().write(true).open(&slow).unwrap().set_len(8 << 20).unwrap();
     let error = pool.open_cache("cache").unwrap_err();
-    assert!(matches!(error, Error::OtherBacking { .. }), "{error}");
+    assert!(
+        matches!(error, Error::Cache { source: CacheError::OtherSize { .. }, .. }),
+        "{error}"
+    );
     let cache = pool.open_cache_in_background("cache").unwrap();
     cache.resize(NewSizes { follows_backing: true, ..NewSizes::default() }).unwrap();
     assert_eq!((cache.state(), cache.geometry().size_bytes), (CacheState::Open, 8 << 20));
