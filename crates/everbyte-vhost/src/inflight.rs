@@ -118,6 +118,7 @@ impl QueueLog {
             // The last answers were published, and the server ended before it noted that.
             let mut head: u16 = self.load(offset_of!(QueueHeader, last_batch_head));
             let published = used.wrapping_sub(self.load(used_at));
+            // Bounded: the region is not trusted, and its links may form a loop.
             for _ in 0..published.min(self.size) {
                 if head >= self.size {
                     break;
@@ -145,6 +146,7 @@ impl QueueLog {
     /// Notes a request as taken. `head` is below the size of the queue.
     pub(crate) fn take(&mut self, head: u16) {
         let at = self.descriptor(head);
+        // First: a request in flight has the place of its arrival.
         self.store(at + offset_of!(Descriptor, counter), self.counter);
         self.store(at + offset_of!(Descriptor, inflight), 1_u8);
         self.counter = self.counter.wrapping_add(1);
@@ -155,12 +157,14 @@ impl QueueLog {
         let last = offset_of!(QueueHeader, last_batch_head);
         let before: u16 = self.load(last);
         self.store(self.descriptor(head) + offset_of!(Descriptor, next), before);
+        // After its link: the list is complete whenever a successor reads its head.
         self.store(last, head);
     }
 
     /// Notes that the answer is published. `used` is the new index of the used ring.
     pub(crate) fn complete(&self, head: u16, used: u16) {
         self.store(self.descriptor(head) + offset_of!(Descriptor, inflight), 0_u8);
+        // Last: with an older index a successor repeats only the removal of the mark.
         self.store(offset_of!(QueueHeader, used_idx), used);
     }
 

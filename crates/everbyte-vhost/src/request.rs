@@ -100,6 +100,7 @@ impl Chain {
                 let entries = len / size_of::<Descriptor>();
                 let is_whole =
                     len % size_of::<Descriptor>() == 0 && (1..=CHAIN_MAX).contains(&entries);
+                // The specification forbids nested tables, and a link after a table.
                 if is_indirect || descriptor.has_next() || !is_whole {
                     return Err(InvalidChain("an indirect table is invalid"));
                 }
@@ -342,7 +343,9 @@ impl<'m> GuestFace<'m> {
         (kind, offset): (u32, u64),
         out_len: u64,
     ) -> Result<Request<Tag>, Status> {
+        // Without the status byte. The chain has one: its place was found before.
         let in_len = self.chain.writable_len - 1;
+        // A driver without a volatile cache need not flush.
         let fua = if self.disk.is_write_through { Fua::Yes } else { Fua::No };
         let (work, offset, len) = match kind {
             kind::IN if in_len.is_multiple_of(SECTOR) => {
@@ -374,6 +377,7 @@ impl<'m> GuestFace<'m> {
     /// Copies a payload into the arena. Returns `None` if it is too long for it.
     fn gather(&mut self, queue: &mut RequestQueue<Tag>, len: u64) -> Option<Range<usize>> {
         let len = usize::try_from(len).ok().filter(|len| *len <= ARENA_LEN)?;
+        // The execution empties the arena, so the payload then fits.
         if ARENA_LEN - self.arena_used < len {
             queue.execute_writes(self);
         }
@@ -398,6 +402,7 @@ impl<'m> GuestFace<'m> {
             _ => return Err(Status::Unsupported),
         };
         match sector.checked_mul(SECTOR) {
+            // The limit bounds the time of one request; the guest knows it from the configuration.
             Some(offset) if sectors <= ZERO_SECTORS_MAX => {
                 Ok((work, offset, u64::from(sectors) * SECTOR))
             }
@@ -433,6 +438,7 @@ impl<'m> GuestFace<'m> {
             // No write is gathered: a transfer comes after all earlier requests.
             let piece = &mut self.arena[..len];
             load(self.map, self.chain.readable(), HEADER_LEN + done, piece);
+            // Before the write: zeroes of lost memory must not reach the volume.
             if memory::is_lost(self.map) {
                 return Err(DeviceError::Gone);
             }
@@ -500,6 +506,7 @@ impl Face for GuestFace<'_> {
             self.gathered -= 1;
             // The last payload of the arena is written.
             if self.gathered == 0 {
+                // Not earlier: gathered writes keep their places in the arena until they execute.
                 self.arena_used = 0;
             }
         }

@@ -112,6 +112,7 @@ impl Worker {
                 // The session notices the end of the connection, and ends the other queues.
                 ring.connection.shut();
             }
+            // The virtual machine continues the ring from here, in this or another server.
             ring.queue.next_avail()
         };
         let thread = thread::Builder::new().name(name).spawn(run)?;
@@ -162,6 +163,7 @@ fn run(ring: &mut Ring, stop: &Stop) -> Result<(), RingFailure> {
         log: &mut ring.log,
         table,
     };
+    // Before new requests: the answers keep the order of the available ring.
     for heads in ring.unanswered.chunks(DRAIN_MAX) {
         drain.execute(heads)?;
     }
@@ -169,6 +171,7 @@ fn run(ring: &mut Ring, stop: &Stop) -> Result<(), RingFailure> {
     drain.queue.disable_notification(drain.map)?;
     loop {
         let has_drained = drain.drain()?;
+        // Between drains only: a taken request gets its answer from this thread.
         if stop.is_wanted.load(Ordering::SeqCst) {
             return Ok(());
         }
@@ -224,6 +227,7 @@ impl Spin {
             std::hint::spin_loop();
         }
         if self.time == SPIN_MIN {
+            // The guest is idle: more looks would only take its processor time.
             self.to_skip = SPINS_SKIPPED;
         }
         self.time = (self.time / 2).max(SPIN_MIN);
@@ -255,11 +259,14 @@ impl Drain<'_> {
                 return Err(RingFailure::Head(head));
             }
             if let Some(log) = self.log {
+                // Before the effect: a successor repeats a request that is noted and unanswered.
                 log.take(head);
             }
             self.face.submit(&mut self.requests, self.table, head)?;
         }
+        // Even a single write: the guest may send no more until it has the answer.
         self.requests.execute_writes(&mut self.face);
+        // Before the answers: without notes a successor takes them for open requests.
         if self.log.as_ref().is_some_and(QueueLog::is_lost) {
             return Err(RingFailure::MemoryLost);
         }
@@ -275,10 +282,12 @@ impl Drain<'_> {
         let answers = self.face.answers();
         for answer in answers.drain(..) {
             if let Some(log) = self.log {
+                // Before the used index moves: `recover` completes this step by that index.
                 log.publish(answer.head);
             }
             self.queue.add_used(self.map, answer.head, answer.len)?;
             if let Some(log) = self.log {
+                // After it: a request without a published answer must stay in flight.
                 log.complete(answer.head, self.queue.next_used());
             }
         }
@@ -295,6 +304,7 @@ impl Drain<'_> {
         if !self.queue.needs_notification(self.map)? {
             return Ok(false);
         }
+        // With event indexes the flag of the driver has no meaning.
         if self.queue.event_idx_enabled() {
             return Ok(true);
         }

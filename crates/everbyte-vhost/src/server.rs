@@ -140,6 +140,7 @@ impl VhostServer {
         let began = self.shared.stopping_since.lock().unwrap_or_else(Instant::now);
         let Some(thread) = self.thread.lock().take() else { return };
         while !thread.is_finished() {
+            // A thread in the device cannot be interrupted.
             if began.elapsed() > SHUTDOWN_TIME_MAX {
                 tracing::warn!(disk = self.shared.settings.name, "a request hangs in the device");
                 return;
@@ -198,6 +199,7 @@ impl Shared {
         };
         let Ok(clone) = socket.try_clone() else { return };
         let connection = Arc::new(Connection::new(clone));
+        // Before the first message: a disconnect must find the connection.
         *self.current.lock() = Some(Arc::clone(&connection));
         tracing::debug!(disk, "a virtual machine connected");
         let (write_back, theirs) = (self.settings.write_back, Arc::clone(&device));
@@ -226,10 +228,12 @@ impl Shared {
         let mut handler = BackendReqHandler::from_stream(socket, Arc::clone(&session));
         let mut notices = SizeNotices::default();
         while let Some(is_readable) = self.wait(&events, notices.look_time()) {
+            // Also without a message: the wait ends after each look time.
             notices.send(device);
             if !is_readable {
                 continue;
             }
+            // Before the crate receives the message, and with it the descriptor.
             notices.look_at(events.as_fd(), device);
             handle(&mut handler, &session)?;
         }
@@ -244,6 +248,7 @@ fn handle(
 ) -> Result<(), Error> {
     let handled = handler.handle_request();
     match session.lock().is_ok_and(|mut session| session.take_refusal()) {
+        // The virtual machine has got the refusal, and its other messages stay valid.
         true => Ok(()),
         false => handled,
     }

@@ -131,6 +131,7 @@ impl Session {
     fn end(&mut self, index: u32) -> Result<()> {
         let vring = self.vring(index)?;
         if let Some(worker) = vring.worker.take() {
+            // The next thread, or the next server, continues after the last taken request.
             vring.base = worker.end().ok_or(Error::BackendInternalError)?;
         }
         Ok(())
@@ -168,6 +169,7 @@ impl Session {
         let (Some(map), Some(addresses), Some(kick)) = (map, vring.addresses, &vring.kick) else {
             return Ok(None);
         };
+        // One thread for each queue: two would take the same request.
         if vring.worker.is_some() || !vring.is_enabled {
             return Ok(None);
         }
@@ -175,6 +177,7 @@ impl Session {
         queue.set_event_idx(has_event_idx);
         let ordering = std::sync::atomic::Ordering::Acquire;
         let used = queue.used_idx(&*map, ordering).map_err(|error| invalid(error.to_string()))?.0;
+        // The ring has the truth: an earlier server may have published more than it noted.
         queue.set_next_used(used);
         queue.set_next_avail(vring.base);
         let index = u16::try_from(index).map_err(invalid)?;
@@ -185,9 +188,11 @@ impl Session {
         let mut log = log.transpose()?;
         let mut unanswered = Vec::new();
         if let Some(log) = &mut log {
+            // Before the thread starts: nothing else may change the region.
             unanswered = log.recover(used);
             // The ring has at most `size` requests, so their number fits.
             let taken = u16::try_from(unanswered.len()).map_err(invalid)?;
+            // Answers are in order, so taken and unanswered requests follow the used index.
             queue.set_next_avail(used.wrapping_add(taken));
         }
         let kick = kick.try_clone().map_err(Error::ReqHandlerError)?;
@@ -202,6 +207,7 @@ impl Session {
             true => None,
             false => Some(Arc::new(memory::guest_map(regions.clone()).map_err(invalid)?)),
         };
+        // After the map: an invalid table leaves the regions of the last valid one.
         self.regions = regions;
         self.start_all()
     }
@@ -219,6 +225,7 @@ fn queue_of(map: &GuestMap, size: u16, addresses: Addresses) -> Result<Queue> {
     queue.try_set_avail_ring_address(address(addresses.available)?).map_err(wrong)?;
     queue.try_set_used_ring_address(address(addresses.used)?).map_err(wrong)?;
     queue.set_ready(true);
+    // The addresses come from the guest, so the whole rings are checked once, here.
     match queue.is_valid(map) {
         true => Ok(queue),
         false => Err(invalid("a ring leaves the memory")),
@@ -378,6 +385,7 @@ impl VhostUserBackendReqHandlerMut for Session {
         self.end_all()?;
         self.wants_write_back = wanted;
         if !wanted {
+            // Completed writes become durable before the guest sees the cache off.
             self.device.flush().map_err(|error| invalid(error.to_string()))?;
         }
         self.start_all()

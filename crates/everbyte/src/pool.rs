@@ -541,6 +541,7 @@ impl Pool {
         }
         let medium = self.0.engine.medium();
         if size_bytes > medium.len() {
+            // The file first: after a crash it is longer than the pool, and a next call extends it.
             medium.grow(size_bytes)?;
         }
         self.0.engine.extend().map_err(self.failed())
@@ -576,6 +577,7 @@ impl Pool {
         self.0.check_writable()?;
         // The handle stays open until the volume is gone: it excludes other opens.
         let volume = Volume::open(&self.0, name)?;
+        // With the only handle: no client writes between the check and the deletion.
         volume.check_deletable()?;
         volume.delete(false).map(drop)
     }
@@ -607,6 +609,7 @@ impl Pool {
         match self.0.engine.medium().reopen() {
             Ok(Some(file)) => is_range_locked(&file, &bytes).unwrap_or(true),
             Ok(None) => false,
+            // Unknown counts as lent: blocks in use by a program must not be freed.
             Err(_) => true,
         }
     }

@@ -178,8 +178,10 @@ impl Shared {
     ) -> Result<T, Error> {
         // Another caller would take the passing handle for a use of the cache.
         let names = self.names.lock();
+        // Listed caches first: their volume has no second handle.
         let open = self.caches.lock().open.iter().find(|cache| cache.is_in_use(name)).cloned();
         if let Some(cache) = open {
+            // The look may wait for a backing device, and changes of other volumes go on.
             drop(names);
             return Ok(look(&cache));
         }
@@ -201,6 +203,7 @@ impl Shared {
         let volume = cache.name().to_owned();
         let closed = cache.close();
         closed.map_err(|why| Error::Lost { lost: vec![LostWrites::new(volume, &why)] })?;
+        // After a success only: a cache with a loss stays for the close of the pool.
         self.forget_cache(cache);
         Ok(())
     }
@@ -272,6 +275,7 @@ impl Shared {
     /// Ends checkpoints in the background, makes everything durable and marks the pool clean. Later
     /// calls return the first result.
     pub(crate) fn close(&self) -> Result<(), Error> {
+        // Concurrent closes wait here for the first, and share its result.
         let closed = self.closed.get_or_init(|| self.shut_down()).clone();
         closed.map_err(|failure| match failure {
             CloseFailure::Lost(lost) => Error::Lost { lost },
@@ -285,6 +289,7 @@ impl Shared {
             // a cache.
             let _names = self.names.lock();
             let mut caches = self.caches.lock();
+            // Under the lock of the list: no cache is added after the copy below.
             caches.is_closing = true;
             caches.open.clone()
         };
@@ -295,6 +300,7 @@ impl Shared {
             self.engine.volumes().iter().for_each(|volume| volume.mark_gone());
             return Ok(());
         }
+        // Losses before the close count: the pool lacks answered writes.
         let mut lost = std::mem::take(&mut *self.lost.lock());
         lost.extend(close_all(&caches));
         if lost.is_empty() {
@@ -302,6 +308,7 @@ impl Shared {
         }
         // The pool is not marked clean, but everything else becomes durable.
         for volume in self.engine.volumes() {
+            // Before the flush: no write is answered after the last checkpoint.
             volume.mark_gone();
             if let Err(error) = volume.flush() {
                 tracing::error!(volume = volume.name(), %error, "the last checkpoint failed");

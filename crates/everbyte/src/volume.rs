@@ -150,6 +150,7 @@ impl Volume {
     pub fn delete(&self, is_forced: bool) -> Result<DeletedVolume, Error> {
         match self {
             Self::Cache(cache) => return cache.delete(is_forced),
+            // First: blocks lent to a program must not be freed.
             Self::Swap(swap) => swap.end_lending()?,
             Self::Block(_) | Self::Fs(_) => {}
         }
@@ -209,6 +210,7 @@ impl VolumeStatus {
         if volume.kind() != VolumeKind::CACHE {
             return status;
         }
+        // The figures of a cache are in its volume, which is opened for them.
         let looked = shared.look_at_cache(name, |cache| status.add_cache(cache));
         // A cache in use by a handle that ends has no figures.
         if let Err(Error::Volume { source, .. }) = looked {
@@ -237,6 +239,7 @@ impl VolumeStatus {
     #[must_use]
     pub fn state(&self) -> VolumeState {
         match self.cache.as_ref().map(|cache| cache.state) {
+            // Damage precedes all else: the other fields may be wrong then.
             _ if self.damage.is_some() => VolumeState::Damaged,
             _ if !self.is_known_kind => VolumeState::UnknownKind,
             Some(state) if ![CacheState::Open, CacheState::Closed].contains(&state) => {

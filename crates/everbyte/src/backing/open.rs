@@ -138,6 +138,7 @@ fn open_file(text: &str, options: &Options) -> Result<Backing, BackingError> {
     let opening = || FileDevice::open_protected(path, file, protection);
     let device = options.rights.run(opening).map_err(failed)??;
     let identity = |file: &std::fs::File| file.metadata().map(|m| (m.dev(), m.ino()));
+    // The stack and the claim describe `found`: the opened file must be the same.
     if identity(&found).map_err(failed)? != identity(device.file()).map_err(failed)? {
         let error = std::io::Error::other("another process replaced it");
         return Err(failed(error).into());

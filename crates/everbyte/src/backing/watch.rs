@@ -37,6 +37,7 @@ impl IoWatchdog {
     /// A request begins; it is under way as long as the result lives.
     #[must_use]
     pub fn begin(&self) -> PendingRequest<'_> {
+        // Numbers grow with the times, so the first entry is the oldest request.
         let mut unanswered = self.0.lock();
         let number = unanswered.next;
         unanswered.next += 1;
@@ -98,6 +99,7 @@ impl<T: Send + 'static> TimedTask<T> {
             Err(error) => return Outcome::Failed(format!("no thread for it: {error}")),
         };
         loop {
+            // In short waits: a device may fall silent at any time.
             match result.recv_timeout(LOOK) {
                 Ok(done) => return Outcome::Done(done),
                 Err(RecvTimeoutError::Disconnected) => {

@@ -50,6 +50,7 @@ impl OpenCache {
         let (cache, held) = (Arc::clone(self), options.held.clone());
         let task = TimedTask::begin("cache-change", &self.watch, move || {
             let done = work(&cache);
+            // After the work, not after the call: a silent device delays the work beyond the call.
             drop(held);
             done
         });
@@ -81,6 +82,7 @@ impl OpenCache {
         let (begun, max) = (Instant::now(), self.backing_use.stall_time_max);
         let silent = |reason| self.unavailable(CacheState::BackingSilent, reason);
         let turn = self.patiently(begun, max, |time| self.turn.try_lock_for(time));
+        // Excludes a close and another change until the state is replaced.
         let _turn = turn.map_err(silent)?;
         let open = match &*self.state.lock() {
             State::Open(parts) => Some(Arc::clone(&parts.cache)),
@@ -115,10 +117,13 @@ impl OpenCache {
         if !is_as_it_was {
             return Err(self.is_being_opened());
         }
+        // From here on no caller opens the cache.
         let mut left = std::mem::replace(&mut *state, State::Changing);
+        // Dropping the parts joins the write-back thread, which may wait for the device.
         drop(state);
         doors.iter_mut().for_each(|door| drop(door.take()));
         let why = if let State::Closed(why) = &mut left { why.take() } else { None };
+        // Before the parts are dropped: its own drop ends the change even after a panic.
         let changing = Changing { cache: Arc::clone(self), why };
         drop(left);
         Ok(changing)
@@ -131,6 +136,7 @@ impl OpenCache {
         options: &ChangeOptions,
     ) -> Result<(), Error> {
         self.watched(options, move |cache| {
+            // In one task: after a silence the change ends without its caller.
             cache.begin_change()?.finish(cache.change_sizes(&change))
         })
     }
@@ -153,6 +159,7 @@ impl OpenCache {
             check_room(self.name(), new, free_bytes + pages * super::PAGE_BYTES)?;
         }
         let needed = volume_bytes(storage_bytes);
+        // First the volume: the cache requires room for the larger backing device.
         if needed > device.geometry().size_bytes {
             device.resize(needed).map_err(Error::volume(self.name()))?;
         }
@@ -176,9 +183,11 @@ impl OpenCache {
             let _request = cache.watch.begin();
             cache.open_backing(&opened, rights).map_err(Error::backing(cache.name()))
         })?;
+        // Again, on the opened device: the path may lead elsewhere since the first look.
         check(&backing.known())?;
         let attaching = Attaching::new(self, backing.known());
         self.watched(options, move |cache| {
+            // Until the task ends, both devices count as used: the volume may name either.
             let _attaching = attaching;
             changing.finish(cache.move_to(&backing)).map_err(Error::cache(cache.name()))
         })
@@ -228,6 +237,7 @@ impl OpenCache {
             cache.drain().map_err(|error| error.to_string())?;
             cache.sync().map_err(|error| error.to_string())
         };
+        // Held during the deletion: no request and no opening comes between.
         let _changing = self.watched(options, move |cache| cache.begin_change_after(drain))?;
         self.check_deletable()?;
         delete()
@@ -243,6 +253,7 @@ impl OpenCache {
                 return Err(Error::Dirty { volume: name.to_owned(), dirty_bytes });
             }
             Ok(_) => {}
+            // Unknown pages may be dirty, so they count as a loss.
             Err(source) => return Err(Error::DirtyUnknown { volume: name.to_owned(), source }),
         }
         let cache = match &*self.state.lock() {

@@ -87,15 +87,18 @@ impl CacheVolume {
         let text = text_of(name, backing)?;
         let BackingUse { options: opening, stall_time_max, .. } = &*shared.backing;
         let rights = rights(shared, options.rights.as_ref());
+        // Before the opening: the lock of another cache refuses it without the cache's name.
         let looked = backing::look_within(text, &rights, NEW_BACKING_LOOK_MAX);
         shared.check_unshared(name, text, &looked.map_err(Error::backing(name))?)?;
         let opening = backing::Options { rights, ..opening.clone() };
         let found = backing::open_within(text, &opening, *stall_time_max);
         let found = found.map_err(Error::backing(name))?;
+        // Again, on the opened device: the path may lead elsewhere since the look.
         shared.check_unshared(name, text, &found.known())?;
         let settings = options.settings(&found, scm_bytes);
         settings.check().map_err(|error| Error::cache(name)(error.into()))?;
         let engine = &shared.engine;
+        // Before the volume is made: pages without room would fail writes later.
         check_room(name, settings.volume_page_bytes_max(), engine.info().free_bytes)?;
         let size_bytes = volume_bytes(settings.backing_bytes);
         // Until the handle is in the list of caches, closing the pool waits.

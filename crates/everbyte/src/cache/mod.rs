@@ -60,6 +60,7 @@ pub(crate) struct Inner {
 impl CacheVolume {
     /// Returns a handle of a closed cache. The cache stays closed until a caller opens it.
     pub(crate) fn find(shared: &Arc<Shared>, name: &str) -> Result<Self, Error> {
+        // Until the handle is in the list of caches: a deletion or a close must meet it.
         let _names = shared.lock_names()?;
         let device = open_volume(&shared.engine, name, VolumeKind::CACHE)?;
         device.set_read_only(shared.read_only);
@@ -196,6 +197,7 @@ impl CacheVolume {
         let _changing = shared.begin_change(self.name())?;
         let text = create::text_of(self.name(), backing.as_ref())?;
         let rights = create::rights(shared, options.rights.as_ref());
+        // Called twice: before the opening, and on the opened device.
         let check = |known: &KnownBacking| shared.check_unshared(self.name(), text, known);
         let looked = backing::look_within(text, &rights, create::NEW_BACKING_LOOK_MAX);
         check(&looked.map_err(Error::backing(self.name()))?)?;
@@ -208,6 +210,7 @@ impl CacheVolume {
         drop(self.0.cache.await_open(self.patience()));
         let changed = change();
         self.begin_to_open();
+        // After the opening has begun: the cache serves again also if the change failed.
         changed?;
         self.wait_until_open()
     }
@@ -242,10 +245,12 @@ impl CacheVolume {
         let (mut left, mut is_stalled) = (u64::MAX, false);
         while left > 0 && !is_stalled {
             let before = std::mem::replace(&mut left, self.write_back_part(&options)?);
+            // Without progress the final drain reports the reason.
             is_stalled = left >= before;
             progress(left);
         }
         self.drain_with(&options)?;
+        // Drained before with open doors: the closed doors wait for the last pages only.
         let deleted = self.0.cache.delete_clean(&options, || self.delete(false));
         if deleted.is_err() {
             self.begin_to_open();

@@ -180,6 +180,7 @@ impl OpenCache {
     /// `Gone`, once it is closed; `Media` with the reason, if it is not open, or if a change of the
     /// cache waits for a silent backing device.
     pub(crate) fn begin_op(&self) -> Result<MappedRwLockReadGuard<'_, Cache>, DeviceError> {
+        // By thread: requests of two threads store to different lines.
         let door: &Door = &self.doors[thread_index() % DOORS];
         let door = match door.try_read() {
             Some(door) => door,
@@ -227,6 +228,7 @@ impl OpenCache {
 
     /// Begins to open the cache on another thread, unless it is open, being opened, being changed or has ended.
     pub(crate) fn begin_to_open(self: &Arc<Self>) {
+        // Before the lock of the state: the order of the two locks.
         let mut begun = self.opening.lock();
         let mut state = self.state.lock();
         if !matches!(*state, State::Closed(_)) {
@@ -236,6 +238,7 @@ impl OpenCache {
             let what =
                 "is a cache, which cannot be open read-only: its pages could not be written back";
             let reason = format!("volume {} {what}", self.name());
+            // A waiter finds the reason in the state, as after a failed opening.
             *state = State::Closed(Some(self.not_open(CacheState::ReadOnly, reason)));
             return;
         }
@@ -252,6 +255,7 @@ impl OpenCache {
             NotOpen::new(CacheState::Damaged, Error::Cache { volume: name.to_owned(), source })
         })?;
         let backing = {
+            // The opening itself may hang, and no watched device exists yet.
             let _request = self.watch.begin();
             self.open_backing(&recorded.settings.backing.name, self.rights())
         };
@@ -262,6 +266,7 @@ impl OpenCache {
             NotOpen::new(state, Error::Backing { volume: name.to_owned(), source })
         })?;
         let known = backing.known();
+        // From here on the watchdog sees each single request.
         let watched = self.watched_device(&backing);
         let cache = self.device().map_err(CacheError::from);
         let cache = cache.and_then(|device| Cache::open(device, watched, &backing.identity));
@@ -295,6 +300,7 @@ impl OpenCache {
             let name = self.name();
             match &*state {
                 State::Open(parts) => return Ok(Arc::clone(&parts.cache)),
+                // The reason stays: each waiting caller gets it.
                 State::Closed(Some(why)) => return Err(why.clone()),
                 State::Closed(None) | State::Ended(_) => {
                     let reason = format!("cache {name} was closed: try again");
@@ -308,6 +314,7 @@ impl OpenCache {
             }
             let is_over = match patience {
                 Patience::Until(deadline) => Instant::now() >= deadline,
+                // The shorter of the two: a silence before this wait does not count.
                 Patience::Stall(max) => self.watch.stall_time().min(begun.elapsed()) >= max,
             };
             if is_over {
@@ -415,12 +422,14 @@ impl OpenCache {
             let mut state = self.state.lock();
             match &*state {
                 State::Open(_) => {}
+                // A repeated close must not report success after a loss.
                 State::Ended(result) => result.clone()?,
                 // In every other state all is in the pool.
                 _ => *state = State::Ended(Ok(())),
             }
             self.changed.notify_all();
         }
+        // The last request ends here, so the sync covers all answered writes.
         let mut doors = self.shut_doors(begun, stall_time_max).map_err(failed)?;
         let left = {
             let mut state = self.state.lock();
@@ -432,6 +441,7 @@ impl OpenCache {
         let left = left.map(|parts| (parts, doors.iter_mut().map(|door| door.take()).collect()));
         let flushing = left.as_ref().map(|(parts, _): &(Parts, Vec<_>)| {
             let cache = Arc::clone(&parts.cache);
+            // On another thread: all caches of a pool make their pages durable concurrently.
             TimedTask::begin("cache-flush", &self.watch, move || cache.sync())
         });
         Ok(Closing { cache: self, _turn: turn, flushing, left, ending: None })
@@ -507,6 +517,7 @@ impl Closing<'_> {
                 Some(Outcome::Silent(stall_time)) => Err(cache.failed(cache.silent(stall_time))),
                 Some(Outcome::Failed(reason)) => Err(cache.failed(reason)),
             };
+        // A later close returns this result.
         *cache.state.lock() = State::Ended(flushed.clone());
         let left = self.left.take();
         self.ending = Some(cache.begin_release(move || drop(left)));
@@ -536,6 +547,7 @@ impl Opening {
         if let Err(why) = &opened {
             tracing::warn!(volume = self.cache.name(), "the cache cannot be opened: {why}");
         }
+        // Before the result is settled: a drop must not replace it.
         self.is_settled = true;
         self.cache.settle(opened);
     }

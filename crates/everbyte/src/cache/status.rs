@@ -37,6 +37,7 @@ impl OpenCache {
     /// # Errors
     /// Its volume cannot be read.
     pub(crate) fn status(&self) -> Result<CacheStatus, CacheError> {
+        // Without the lock of the state: the watchdog has its own.
         let stall_time = self.watch.stall_time();
         let (found, (state, reason)) = {
             let state = self.state.lock();
@@ -49,6 +50,7 @@ impl OpenCache {
             };
             (found, condition(&state))
         };
+        // Silence says more than the state: an open cache with a hanging device looks sound.
         let (state, reason) = match stall_time >= SILENT_AFTER {
             true => (CacheState::BackingSilent, Some(self.silent(stall_time))),
             false => (state, reason),
@@ -57,6 +59,7 @@ impl OpenCache {
         let (settings, stats, is_write_protected) = match found {
             Some(found) => found,
             None => {
+                // Outside the lock of the state: the inspection reads the volume.
                 let found = self.inspect().inspect_err(|error| {
                     tracing::warn!(volume = self.name(), %error, "the cache cannot be inspected");
                 })?;
