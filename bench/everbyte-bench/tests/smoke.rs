@@ -1,4 +1,4 @@
-//! The smoke test as CI runs it: the figures mean nothing, but they are there and make sense.
+//! The smoke test of CI: the figures are present and plausible, and otherwise without meaning.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -192,7 +192,7 @@ fn indexes_are_compared_under_every_workload() {
     assert_eq!(std::fs::read_dir(&place).unwrap().count(), 0, "the directory is as it was");
 }
 
-/// The reason for which tests of mounts are not run.
+/// The reason for the omission of tests of mounts.
 const NO_MOUNTS: &str = "mounts need root and /dev/fuse";
 
 /// Returns true if this test may mount.
@@ -225,7 +225,7 @@ fn mounts_are_compared_with_null_and_plain() {
     }
 }
 
-/// A process whose parent is `parent`.
+/// A child process of `parent`.
 fn child_of(parent: u32) -> Option<u32> {
     let children = format!("/proc/{parent}/task/{parent}/children");
     let children = std::fs::read_to_string(children).ok()?;
@@ -451,7 +451,7 @@ fn redis_runs_in_half_its_memory_or_is_skipped() {
     }
 }
 
-/// Lines of a file of the kernel's that name something of kernel swap's comparison.
+/// Lines of a kernel file with a name from the comparison with kernel swap.
 fn left(path: &str, what: &str) -> Vec<String> {
     let text = std::fs::read_to_string(path).unwrap();
     text.lines().filter(|line| line.contains(what)).map(str::to_owned).collect()
@@ -592,7 +592,7 @@ fn writes_have_exact_counts() {
     assert!(count("everbyte-off", edit, "media_bytes_per_byte") > 0.9);
 }
 
-/// Runs a subcommand and returns whether it succeeded, and what it wrote.
+/// Runs a subcommand, and returns its success and its output.
 fn call(arguments: &[&str]) -> (bool, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_everbyte-bench")).args(arguments).output();
     let output = output.unwrap();

@@ -1,8 +1,8 @@
 //! Two runs of one suite, row by row.
 //!
-//! Figures with a spread agree where their spreads meet; a figure without a spread is a spread of one value. Counts,
-//! and what follows from counts alone, are exact. Counts of suites of times are means over the requests of a slice, so
-//! they may differ by less than the printed decimals. Counts of simulations are equal or wrong.
+//! Figures with a spread agree where their spreads meet; a figure without a spread is a spread of one value.
+//! Counts, and figures from counts alone, are exact. Counts of suites of times are means over the requests of a
+//! slice, so they may differ by less than the printed decimals. Counts of simulations are equal or wrong.
 
 use std::collections::BTreeMap;
 

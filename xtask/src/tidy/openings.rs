@@ -1,7 +1,7 @@
 //! Doc comments lead with the noun or with a verb in the third person.
 //!
-//! One that opens with a question word makes its reader wait for the subject: "Whether it is free"
-//! is a clause, "Returns true if it is free" is a sentence.
+//! With a question word first, the reader waits for the subject: "Whether it is free" is a clause,
+//! "Returns true if it is free" is a sentence.
 
 use super::{Finding, Tree};
 
@@ -19,7 +19,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Returns the doc comments of `text` that open with a question word: line and word.
+/// Returns the doc comments of `text` with a question word first: line and word.
 fn openings(text: &str) -> Vec<(usize, &'static str)> {
     let mut found = Vec::new();
     let mut marker_before = None;

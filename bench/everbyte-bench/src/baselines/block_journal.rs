@@ -4,28 +4,27 @@
 //! fences, as there: for descriptors and blocks, and for the commit block after them. (A checksum in
 //! the commit block, as jbd2 has it, saves one of them and costs a pass over all blocks.)
 //!
-//! Writes change a page cache, which keeps its pages when they are clean. A commit writes the
-//! running transaction to the journal; when the journal is full, a checkpoint copies every
-//! journaled block in place, from the cache. Metadata is the table of blocks, journaled by the
-//! block of 512 entries.
+//! Writes change a page cache. The cache keeps clean pages. A commit writes the running transaction
+//! to the journal; when the journal is full, a checkpoint copies every journaled block in place,
+//! from the cache. Metadata is the table of blocks, journaled by the block of 512 entries.
 //!
 //! - [`Mode::Data`] journals everything. After a crash: the device is as after some number of
 //!   requests; after all that were answered if each is committed, and else at least those before
 //!   the last flush.
-//! - [`Mode::Ordered`] journals metadata only; data is written in place, and durable, before the
-//!   transaction that names it: whole blocks at once, past the cache, parts of blocks at the
-//!   commit. After a crash: data written before the last commit is present.
-//!   Each aligned word of later writes is old or new. A block that was a hole is a hole or as at
-//!   the last commit. It never has the former contents of another block. Atomic requests of
-//!   several writes are not atomic.
+//! - [`Mode::Ordered`] journals metadata only. Data is written in place, and is durable before the
+//!   transaction with its name: whole blocks immediately, past the cache, parts of blocks at the
+//!   commit. After a crash: data written before the last commit is present. Each aligned word of
+//!   later writes is old or new. A block that was a hole is a hole or as at the last commit. It
+//!   never has the former contents of another block. Atomic requests of several writes are not
+//!   atomic.
 //!
 //! Durable when answered: each request is one transaction.
 //!
 //! A transaction in the journal, in blocks: descriptors (generation, number of the transaction,
 //! number of blocks, then where each belongs), the blocks, the commit block (generation, number,
-//! number of blocks). The head has the generation. Invariants: transactions of a generation
-//! follow each other from the journal's start; a new generation is durable before its first. A
-//! block that a transaction frees is free when that transaction is durable.
+//! number of blocks). The head has the generation. Invariants: transactions of a generation follow
+//! each other from the journal's start; a new generation is durable before its first. A block freed
+//! by a transaction is free when the transaction is durable.
 
 use std::sync::Arc;
 
@@ -69,7 +68,7 @@ pub(crate) struct BlockJournal<M> {
     /// The table in DRAM, newer than the one on the medium.
     places: Vec<u64>,
     cache: Overlay,
-    /// Blocks that the running transaction changes.
+    /// Blocks changed by the running transaction.
     running: Vec<usize>,
     running_tables: Tables,
     /// Blocks of the table in the journal.
@@ -116,7 +115,7 @@ impl LogWriter {
 }
 
 impl<M: Medium> BlockJournal<M> {
-    /// Opens a device: copies in place what the journal says, and begins a new generation.
+    /// Opens a device: copies the journal's blocks in place, and begins a new generation.
     ///
     /// # Errors The device is missing, or its journal or table is invalid.
     pub(crate) fn open(medium: Arc<M>, mode: Mode, delta: Delta) -> Result<Self, SpaceError> {
@@ -198,7 +197,7 @@ impl<M: Medium> BlockJournal<M> {
         Ok(found == expected || planted(Bug::JournalUncommitted))
     }
 
-    /// Copies in place the blocks of the transaction that was read.
+    /// Copies the blocks of the last read transaction in place.
     fn replay_transaction(&mut self) -> Result<(), SpaceError> {
         let homes = std::mem::take(&mut self.homes);
         let count = homes.len() as u64;
@@ -219,7 +218,7 @@ impl<M: Medium> BlockJournal<M> {
         Ok(())
     }
 
-    /// Begins a new generation once what was copied in place is durable.
+    /// Begins a new generation once the copies in place are durable.
     fn begin_generation(&mut self) -> Result<(), MediaError> {
         // A new generation ends the replay of the old one, so the copies must be durable first.
         self.space.medium().fence()?;
@@ -297,8 +296,8 @@ impl<M: Medium> BlockJournal<M> {
         }
     }
 
-    /// Writes the data of the running transaction in place. Returns true if there was some, which
-    /// is not fenced yet.
+    /// Writes the data of the running transaction in place. Returns true if there was data. It is
+    /// not fenced yet.
     fn write_data(&mut self) -> bool {
         let medium = self.space.medium();
         let mut written = false;
@@ -312,8 +311,8 @@ impl<M: Medium> BlockJournal<M> {
         written
     }
 
-    /// Writes the running transaction to the journal, and fences it and all that was streamed
-    /// before. Returns false if there is none.
+    /// Writes the running transaction to the journal, and fences it and all earlier streams.
+    /// Returns false if there is none.
     fn write_transaction(&mut self) -> Result<bool, MediaError> {
         let cache = &self.cache;
         // A block whose page is gone was freed since; one that is here twice was so in between.
@@ -404,7 +403,7 @@ fn descriptors(count: u64) -> u64 {
     count.div_ceil(PLACES_PER_DESCRIPTOR as u64)
 }
 
-/// Blocks that a transaction of so many blocks takes in the journal.
+/// Blocks in the journal for a transaction of so many blocks.
 fn transaction_blocks(count: u64) -> u64 {
     descriptors(count) + count + 1
 }

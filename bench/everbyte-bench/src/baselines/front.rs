@@ -39,7 +39,7 @@ pub(crate) enum Edit<'a> {
     Unmap { block: usize },
 }
 
-/// Errors of edits. None of the edits was made, but after `Failed` some may have been.
+/// Errors of edits. No edit was made. After `Failed`, some edits may have been made.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refused {
     /// No block is free.

@@ -1,14 +1,14 @@
-//! The page cache of the schemes that log new data: lines in DRAM that are newer than those in
+//! The page cache of the schemes with logs of new data: lines in DRAM newer than the lines in
 //! place.
 //!
 //! It is a cache and not an index into the log because a file system over a journal has one too:
-//! reads are as cheap as they can be, and a checkpoint takes each line once from DRAM, however
-//! often it was logged. A page costs 4 KiB of DRAM whatever part of it is used, so its users
-//! checkpoint when there are `PAGES_MAX`; buffers are kept and used again.
+//! reads are as cheap as possible, and a checkpoint takes each line from DRAM once for any number
+//! of log entries. A page costs 4 KiB of DRAM for any used part, so its users checkpoint at
+//! `PAGES_MAX` pages. Buffers are kept and used again.
 //!
-//! Invariants: a page's buffer holds the newest bytes of its `lines`; its other bytes mean
-//! nothing. `running` is the part of `lines` that no commit has made durable yet. Pages are
-//! visited in the order in which they were made, so that runs repeat exactly.
+//! Invariants: a page's buffer holds the newest bytes of its `lines`; its other bytes mean nothing.
+//! `running` is the part of `lines` without a durable commit. Pages are visited in the order of
+//! their creation, so runs repeat exactly.
 
 use everbyte_media::{BLOCK, LINE, LineMask, MediaError, Medium};
 
@@ -21,14 +21,14 @@ pub(crate) const PAGES_MAX: usize = 16384;
 pub(crate) struct Page {
     pub(crate) lines: LineMask,
     pub(crate) running: LineMask,
-    /// Its bytes are in the log, and not yet in place. Used by the journals of whole blocks, which
-    /// keep pages that are clean.
+    /// Its bytes are in the log, and not yet in place. Used by the journals of whole blocks: they
+    /// keep clean pages.
     pub(crate) logged: bool,
     pub(crate) bytes: Box<[u8; BLOCK]>,
 }
 
 impl Page {
-    /// Puts `data` over bytes `start ..`, whose partial lines the page has; of them, the lines of
+    /// Puts `data` over bytes `start ..`. The page has their partial lines; of them, the lines of
     /// `mask` count as changed.
     pub(crate) fn put(&mut self, start: usize, data: &[u8], mask: LineMask) {
         self.bytes[start..start + data.len()].copy_from_slice(data);
@@ -41,7 +41,8 @@ impl Page {
         self.bytes[start..start + new.len()] != *new
     }
 
-    /// Corrects `changed`, the lines in which the block in place differs from `new` at `start`.
+    /// Corrects `changed`, the lines with a difference between the block in place and `new` at
+    /// `start`.
     fn changed(&self, changed: LineMask, start: usize, new: &[u8]) -> LineMask {
         let mut changed = changed;
         for line in lines_of(self.lines.and(LineMask::covering(start, new.len()))) {
@@ -66,9 +67,9 @@ pub(crate) fn part_of(line: usize, start: usize, len: usize) -> (usize, usize) {
     (line.max(start), (line + LINE).min(start + len))
 }
 
-/// The bytes of `data`, which goes to `start` of a block, from the first that differs from the
-/// stored ones to the last, by position and number. `changed` are the lines that differ; `read`
-/// fills its second argument from a byte of the block.
+/// The bytes of `data`, meant for `start` of a block, from the first byte different from the stored
+/// bytes to the last, by position and number. `changed` are the different lines; `read` fills its
+/// second argument from a byte of the block.
 ///
 /// # Errors
 /// Those of `read`.
@@ -100,7 +101,7 @@ pub(crate) struct Overlay {
     slots: Vec<u32>,
     pages: Vec<Page>,
     free: Vec<u32>,
-    /// Blocks that have pages, or had one.
+    /// Blocks with a present or earlier page.
     order: Vec<usize>,
 }
 
@@ -121,7 +122,7 @@ impl Overlay {
         Some(&mut self.pages[slot as usize])
     }
 
-    /// Fills `out` from byte `start` of a block that lies at `place`, and from its page.
+    /// Fills `out` from byte `start` of a block at `place`, and from its page.
     ///
     /// # Errors
     /// A media error.
@@ -146,7 +147,7 @@ impl Overlay {
         Ok(())
     }
 
-    /// The lines of a block at `place` in which bytes `start ..` differ from `new`.
+    /// The lines of a block at `place` with a difference between bytes `start ..` and `new`.
     ///
     /// # Errors
     /// A media error.
@@ -202,7 +203,7 @@ impl Overlay {
         self.order.len() + more > PAGES_MAX
     }
 
-    /// Passes every page that is logged to `each`, and keeps it.
+    /// Passes every logged page to `each`, and keeps it.
     pub(crate) fn clean(&mut self, mut each: impl FnMut(usize, &Page)) {
         for &block in &self.order {
             let Some(slot) = self.slots[block].checked_sub(1) else { continue };

@@ -116,7 +116,7 @@ impl<M: Medium> Shadow<M> {
         used
     }
 
-    /// Loads the pointers to what lies below the size, and clears the others.
+    /// Loads the pointers to bytes below the size, and clears the others.
     fn load_tree(&mut self) -> Result<(), SpaceError> {
         let top = self.levels.len() - 1;
         let root = [self.space.medium().load_word(HEAD)];
@@ -139,7 +139,7 @@ impl<M: Medium> Shadow<M> {
         Ok(())
     }
 
-    /// Takes over pointers `first ..` of a level, which are stored from `at` on.
+    /// Takes over pointers `first ..` of a level, stored from `at` on.
     fn take_pointers(
         &mut self,
         level: usize,
@@ -180,7 +180,7 @@ impl<M: Medium> Shadow<M> {
         Ok(())
     }
 
-    /// Makes the last commit durable, and what was streamed.
+    /// Makes the last commit and all streams durable.
     fn settle(&mut self) -> Result<(), MediaError> {
         if let Some(at) = self.pending.take() {
             self.space.medium().flush(at, WORD as u64);
@@ -191,7 +191,7 @@ impl<M: Medium> Shadow<M> {
         Ok(())
     }
 
-    /// Stores the word that commits a request.
+    /// Stores the commit word of a request.
     fn commit_word(&mut self, at: PoolOffset, value: u64) {
         self.space.medium().store_word(at, value);
         self.pending = Some(at);
@@ -205,7 +205,7 @@ impl<M: Medium> Shadow<M> {
         (page != HOLE).then_some(page).map(at)
     }
 
-    /// Writes within one word of a block that exists.
+    /// Writes within one word of an existing block.
     fn write_word(&mut self, block: usize, start: usize, data: &[u8]) -> Result<(), MediaError> {
         let place = self.levels[0][block];
         let at = BlockNo(place).offset().plus((start / WORD * WORD) as u64);
@@ -227,8 +227,7 @@ impl<M: Medium> Shadow<M> {
         Ok(())
     }
 
-    /// Writes the result of an edit to a new block, or to the one that this request has made
-    /// already.
+    /// Writes the result of an edit to a new block, or to the new block of this request.
     fn copy(&mut self, edit: Edit<'_>) -> Result<(), MediaError> {
         let (Edit::Write { block, .. } | Edit::Unmap { block }) = edit;
         let again = self.change_of[block].checked_sub(1).map(|at| at as usize);
@@ -264,7 +263,7 @@ impl<M: Medium> Shadow<M> {
         Ok(())
     }
 
-    /// The byte after the last one that the edits write, if they write anything.
+    /// The byte after the last written byte of the edits, if they write anything.
     fn end_of(edits: &[Edit<'_>]) -> u64 {
         let end = |edit: &Edit<'_>| match *edit {
             Edit::Write { block, start, data } => {
@@ -275,8 +274,7 @@ impl<M: Medium> Shadow<M> {
         edits.iter().map(end).max().unwrap_or(0)
     }
 
-    /// Returns true if all edits are writes that begin at or beyond the size, each behind the one
-    /// before.
+    /// Returns true if all edits are writes at or beyond the size, each behind the preceding edit.
     fn is_append(&self, edits: &[Edit<'_>]) -> bool {
         let mut from = self.size_bytes;
         edits.iter().all(|edit| match *edit {
@@ -290,7 +288,7 @@ impl<M: Medium> Shadow<M> {
         })
     }
 
-    /// Stores in place what lies beyond the size, and then the size.
+    /// Stores the bytes beyond the size in place, and then the size.
     fn append(&mut self, edits: &[Edit<'_>]) -> Result<(), MediaError> {
         for &edit in edits {
             let Edit::Write { block, start, data } = edit else { continue };
@@ -350,7 +348,7 @@ impl<M: Medium> Shadow<M> {
         Ok(())
     }
 
-    /// Forgets the copies of a request that failed.
+    /// Forgets the copies of a failed request.
     fn abandon(&mut self) {
         for (block, place) in self.changes.drain(..) {
             self.change_of[block] = 0;
@@ -382,8 +380,8 @@ impl<M: Medium> Shadow<M> {
         Ok(())
     }
 
-    /// Stores the pointer that commits a request, once its copies are durable and the pointer
-    /// before is.
+    /// Stores the commit pointer of a request, once its copies and the preceding pointer are
+    /// durable.
     fn commit_pointer(&mut self, at: PoolOffset, place: u64) -> Result<(), MediaError> {
         if planted(Bug::ShadowFreedEarly) {
             let old = self.replaced.drain(..).filter(|&place| place != HOLE);

@@ -205,8 +205,8 @@ impl<M: Medium> Space<M> {
         Ok(medium.fence()?)
     }
 
-    /// Opens what the scheme of a code has made; changes are detected as `delta` says. No block is
-    /// free yet.
+    /// Opens the device of a scheme, by the code of the scheme. `delta` selects the detection of
+    /// changes. No block is free yet.
     ///
     /// # Errors The device is missing, or the medium fails.
     pub(crate) fn open(medium: Arc<M>, code: u64, delta: Delta) -> Result<Self, SpaceError> {
@@ -245,8 +245,8 @@ impl<M: Medium> Space<M> {
         self.delta.compares()
     }
 
-    /// The lines in which bytes `start ..` of the block at `place`, which is no hole, differ from
-    /// `new`.
+    /// The lines with a difference between bytes `start ..` of the block at `place` and `new`. The
+    /// block must not be a hole.
     ///
     /// # Errors
     /// A media error.

@@ -18,7 +18,7 @@ use crate::subjects::ext4;
 
 /// Bytes of every scheme's log.
 const LOG_BYTES: u64 = 32 << 20;
-/// Bytes of the image that ext4 lies in.
+/// Bytes of the image with ext4.
 const IMAGE_BYTES: u64 = 512 << 20;
 
 /// References: the best of ours and the published form, with the names of the ratios. The last three are least, mean
@@ -133,7 +133,7 @@ fn ratios(own: &[Sample], base: &[Sample]) -> Vec<f64> {
     pairs.map(|(own, base)| own.ns_per_request() / base.ns_per_request()).collect()
 }
 
-/// Rows of all that was counted: means over all rounds, with the spread of rounds whose last pass was cut short.
+/// Rows of all counts: means over all rounds, with the spread of rounds without a full last pass.
 fn counted(name: &str, title: &str, task: Task, samples: &[Sample]) -> Vec<Row> {
     let rounds: Vec<_> = samples.iter().map(|sample| counts(task, &[*sample])).collect();
     let rows = counts(task, samples).into_iter().enumerate().map(|(at, (metric, unit, mean))| {
@@ -146,7 +146,7 @@ fn counted(name: &str, title: &str, task: Task, samples: &[Sample]) -> Vec<Row> 
     rows.collect()
 }
 
-/// Metric, unit and mean of everything that was counted in some slices.
+/// Metric, unit and mean of each count in some slices.
 fn counts(task: Task, samples: &[Sample]) -> Vec<(&'static str, &'static str, f64)> {
     let all: Vec<_> = samples.iter().filter_map(|sample| sample.sums).collect();
     if all.is_empty() {
@@ -201,7 +201,7 @@ fn summary(
     rows
 }
 
-/// Rows of the least, the mean and the most of what was measured in every round of each task.
+/// Rows of the least, the mean and the most of the figures of every round of each task.
 fn over_all(
     name: &str,
     title: &str,

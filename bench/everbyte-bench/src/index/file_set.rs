@@ -138,7 +138,7 @@ fn place(directory: u32) -> usize {
     usize::try_from(directory).expect("every directory is in memory")
 }
 
-/// Eight digits, at a fraction of what formatting costs.
+/// Eight digits, at a fraction of the cost of formatting.
 fn push_serial(path: &mut String, serial: u32) {
     let mut digits = [b'0'; 8];
     let mut rest = serial;

@@ -1,7 +1,8 @@
 //! The suite of indexes over inode tables: Filebench's workloads on the file system in process and in directories.
 //!
-//! Reproduces a study of index structures in PMFS (node sizes, rates by number of files, misses of the last-level
-//! cache), and Figure 5 of the NTL paper (Filebench's file, mail and web server through the page cache and past it).
+//! Reproduces a study of index structures in PMFS: node sizes, rates by number of files, misses of the
+//! last-level cache. Also reproduces Figure 5 of the NTL paper: Filebench's file, mail and web server through
+//! the page cache and past it.
 
 pub(crate) mod command;
 pub(crate) mod directory;

@@ -4,7 +4,7 @@ use rusqlite::{Connection, Result, Statement};
 
 macro_rules! statements {
     ($($name:ident: $sql:literal,)*) => {
-        /// Prepared statements by what they do.
+        /// Prepared statements by purpose.
         pub(super) struct Statements<'c> {
             $(pub(super) $name: Statement<'c>,)*
         }

@@ -1,4 +1,4 @@
-//! Tests of the mix, of transactions' effects, and that a seed determines everything.
+//! Tests of the mix, of transactions' effects, and of equal runs for equal seeds.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
@@ -29,7 +29,7 @@ fn device(folder: &Path) -> Place {
     Place::Device(Arc::new(pool.volume("tpcc", bytes, Delta::Auto).unwrap().into_device()))
 }
 
-/// Atomic batches that the volume of a connection committed.
+/// Committed atomic batches of the volume of a connection.
 fn batches(opened: &Opened) -> u64 {
     let committed = |store: &Store| store.activity("tpcc.db").unwrap().batches_committed;
     opened._vfs.as_ref().map_or(0, |(_, store)| committed(store))

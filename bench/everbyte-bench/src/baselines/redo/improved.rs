@@ -48,7 +48,7 @@ const GROUP_BYTES: usize = HEADER_BYTES + LINE;
 /// In the first word of an entry: the block is replaced.
 const REPLACED: u64 = 1 << 63;
 
-/// State of a block besides its place.
+/// State of a block in addition to its place.
 #[derive(Clone, Copy, Default)]
 struct State {
     /// Its entry in the table is older than its place.

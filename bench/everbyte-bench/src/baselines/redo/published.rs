@@ -229,7 +229,7 @@ impl<M: Medium> Published<M> {
         self.space.release();
     }
 
-    /// Adds a record, which is not flushed yet.
+    /// Adds a record without a flush.
     fn log(&mut self, record: &Record, bytes: &[u8]) {
         let at = self.log_at(self.tail);
         let medium = self.space.medium();
@@ -279,8 +279,9 @@ impl<M: Medium> Published<M> {
         Ok(())
     }
 
-    /// The bytes of `data`, for `start` of a block that is no hole, from the first that is new to
-    /// the last, by position and number; all of it if this write is not compared.
+    /// The bytes of `data`, for `start` of a block, from the first new byte to the last, by
+    /// position and number; all of `data` if this write is not compared. The block must not be a
+    /// hole.
     fn span_of_change(
         &self,
         block: usize,

@@ -94,7 +94,7 @@ fn ramfs() {
 }
 
 /// Lines of stores in place are flushed once, behind one fence. A whole block is streamed with a
-/// separate fence. A first write flushes its entry besides; here the four share a line.
+/// separate fence. A first write also flushes its entry; here the four share a line.
 #[test]
 fn none() {
     let kind = Kind::None;
@@ -132,10 +132,10 @@ fn redo_improved() {
     }
 }
 
-/// Parts of blocks are streamed in place by the block, with a fence for all of them; whole blocks
-/// at once, with a fence for each. Only first writes journal: a descriptor, the block of the table,
-/// a fence, a commit block, a fence. Then the checkpoint has the table to write, with a fence, and
-/// the head.
+/// Parts of blocks are streamed in place by the block, with a fence for all of them. Whole blocks
+/// are streamed immediately, with a fence for each. Only first writes journal: a descriptor, the
+/// block of the table, a fence, a commit block, a fence. Then the checkpoint has the table to
+/// write, with a fence, and the head.
 #[test]
 fn journal_ordered() {
     let kind = Kind::JournalOrdered;
@@ -157,9 +157,9 @@ fn journal_data() {
     expect(kind, Request::First, (4 * 4096, 0, 2), (7 * 4096, 1, 2 + 2));
 }
 
-/// A fence for each copy, which takes the pointer before along; the last pointer has its own. A
-/// word is its own commit, and the first has none before it. A first write is an append: its pointer
-/// is flushed in place, with the copy, before the size.
+/// A fence for each copy, which takes the pointer before along; the last pointer has a separate
+/// fence. A word is its own commit, and the first has none before it. A first write is an append:
+/// its pointer is flushed in place, with the copy, before the size.
 #[test]
 fn shadow() {
     let kind = Kind::Shadow;

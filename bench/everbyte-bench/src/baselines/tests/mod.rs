@@ -123,7 +123,7 @@ fn damaged_devices_never_panic() {
     assert!(opened > 10 && refused > 10, "{opened} opened, {refused} refused");
 }
 
-/// A line of a block fails: requests that need it say so, and the others go on.
+/// A line of a block fails: requests for it fail, and the others continue.
 #[test]
 fn media_error_fails_only_its_requests() {
     for kind in Kind::ALL.into_iter().filter(|&kind| kind != Kind::Rollback) {
@@ -166,7 +166,7 @@ fn media_error_fails_only_its_requests() {
     }
 }
 
-/// Schemes that overwrite without reading.
+/// Schemes with overwrites without a read.
 fn in_place(kind: Kind) -> bool {
     matches!(kind, Kind::Ramfs | Kind::None)
 }

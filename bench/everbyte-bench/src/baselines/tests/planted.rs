@@ -1,5 +1,5 @@
-//! Mistakes planted in the schemes, each with a workload in which it must be caught. The same
-//! workload passes without the mistake, so it is the mistake that is caught.
+//! Mistakes planted in the schemes, each with a workload to catch it. The same workload passes
+//! without the mistake, so the failure comes from the mistake.
 
 use everbyte_crash::{Explorer, Omission};
 use everbyte_device::Fua;
@@ -10,7 +10,7 @@ use super::scenario::{BLOCK, Case, Step, W};
 use crate::baselines::Kind;
 use crate::baselines::plant::Bug;
 
-/// Messages of the oracle about a scheme that keeps requests whole, and one that keeps words whole.
+/// Messages of the oracle about a scheme with whole requests, and about a scheme with whole words.
 const NO_STATE: &str = "none of the states: first differences in blocks [Some(0)";
 const NO_STATE_OF_LAST: &str = "none of the states: first differences in blocks [Some(4)";
 const MIXED: &str = "is neither old nor new";
@@ -61,12 +61,12 @@ fn two_blocks() -> Step {
     Step::Atomic(vec![W(b(0), 200, 5), W(b(1), 200, 6)], Fua::Yes)
 }
 
-/// A write that is logged.
+/// A logged write.
 fn small() -> Step {
     write(b(0) + 5, 300, Fua::Yes)
 }
 
-/// A write that is streamed.
+/// A streamed write.
 fn whole(fua: Fua) -> Step {
     write(b(0), BLOCK, fua)
 }

@@ -57,7 +57,7 @@ impl Step {
     }
 }
 
-/// Event that a workload reports to the oracle.
+/// Event reported to the oracle by a workload.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
     Begins(usize),
@@ -70,18 +70,18 @@ pub(super) struct Case {
     pub(super) steps: Vec<Step>,
     pub(super) blocks: usize,
     pub(super) delta: Delta,
-    /// Operations that are left out of the scheme.
+    /// Operations omitted from the scheme.
     pub(super) omission: Option<Omission>,
 }
 
-/// Promise of a scheme about requests that are not durable yet.
+/// Promise of a scheme about requests before they are durable.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Promise {
     /// The first so many requests, whole.
     Prefix,
     /// Each word old or new.
     Words,
-    /// The same, but anything in blocks that were holes or became some.
+    /// Each word old or new, but anything in blocks with a hole before or after.
     WordsInOldBlocks,
 }
 
@@ -98,7 +98,7 @@ fn promise(kind: Kind) -> Promise {
     }
 }
 
-/// Bytes that depend on seed and place, of which none is 0.
+/// Bytes by seed and place, each different from 0.
 pub(super) fn pattern(W(at, len, seed): W) -> Vec<u8> {
     let byte = |at: u64| {
         let mixed = (at / 3 + seed * 7919).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -107,7 +107,7 @@ pub(super) fn pattern(W(at, len, seed): W) -> Vec<u8> {
     (at as u64..(at + len) as u64).map(byte).collect()
 }
 
-/// Contents of the blocks that a workload touches: `None` where a block is a hole.
+/// Contents of the blocks touched by a workload: `None` where a block is a hole.
 #[derive(Clone, PartialEq, Eq)]
 struct State(Vec<Option<Vec<u8>>>);
 
@@ -149,7 +149,7 @@ impl Case {
         (self.blocks * BLOCK) as u64
     }
 
-    /// Blocks that the workload touches, and those that were there before.
+    /// Blocks touched by the workload, and blocks present before.
     fn watched(&self) -> BTreeSet<usize> {
         let ranges = self.steps.iter().flat_map(Step::ranges);
         ranges.flat_map(|(at, len)| at / BLOCK..=(at + len - 1) / BLOCK).chain(0..MAPPED).collect()
