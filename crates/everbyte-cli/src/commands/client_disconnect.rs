@@ -15,7 +15,7 @@ Examples:
   everbyte client disconnect /dev/shm/p 17       the client that 'everbyte client list' calls 17
 
 Answered requests keep their effect. A request without an answer may have been carried out or not. A
-client may connect again at once. To keep clients away from a cache while it is changed, pass --force to
+client may connect again immediately. To keep clients away from a cache while it is changed, pass --force to
 the command that changes it.";
 
 /// Disconnect a client of a pool's server.

@@ -30,7 +30,7 @@ Remarks name repairs during the pool's opening, and are not problems. The last l
 of its descriptor from the other copy. It drops a saved list of free blocks if the list is damaged or contradicts
 the maps, so that leaked blocks are free again. It changes nothing else, and an intact pool keeps every byte. Then
 it reads all used data, and prints each loss on a line
-  lost: volume NAME, WHAT at byte OFFSET (pool offset 0xADDRESS): REASON
+  lost: volume NAME, PART at byte OFFSET (pool offset 0xADDRESS): REASON
 A repair never replaces lost data by zeroes. Copy the readable data elsewhere ('everbyte serve --read-only'), and restore
 the listed ranges. A data block with a wrong checksum is readable again after a write of the whole block or a discard. A
 damaged map or log makes its volume permanently read-only. An interrupted repair can be run again. docs/repair.md

@@ -25,7 +25,7 @@ Examples:
 
 A scrub finds media errors, verifies the checksums of volumes ('everbyte volume create --checksum'), and verifies check
 bits and checksums of superblocks, headers and maps. It corrects nothing. Each problem is a line
-  problem: volume NAME, WHAT at byte OFFSET (pool offset 0xADDRESS): REASON
+  problem: volume NAME, PART at byte OFFSET (pool offset 0xADDRESS): REASON
 Volume and byte are omitted for structures of the pool. A data block with a media error or a wrong checksum can be
 written as a whole or discarded. Then the problem is gone.
 

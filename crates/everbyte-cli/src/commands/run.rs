@@ -38,39 +38,40 @@ most --dram of this memory is in DRAM. The rest is in runs of a swap volume. The
 these runs when the program needs more memory. Stacks, global variables, smaller mappings, shared memory
 and memory from the program's own system calls do not page.
 
-With --bss the program's global variables that begin as zeroes page, too, such as large arrays in Fortran
-or C. Variables of libraries do not. brk and sbrk then give no memory.
+With --bss the program's zero-initialized global variables page, too, such as large arrays in Fortran or
+C. Variables of libraries do not. brk and sbrk then give no memory.
 
 Memory counts from its first use. If the memory in use and a request exceed DRAM and volume, malloc and
 mmap fail. If a use of granted memory finds no slot, SIGKILL ends the program, and one line gives the
 sizes. With --strict memory counts at its allocation, and no use fails.
 
-Children are started the same way; each has --dram bytes of its own, and all share the volume. A child
-of fork has its parent's whole heap, in DRAM, and does not page until it executes a program; a fork for
-which there is not enough DRAM fails. A child without the right to page, such as a child of another user or
-in a sandbox, runs on ordinary memory, and one line reports it. Statically linked programs and such that run as another user or
-have file capabilities cannot be preloaded, and are refused; as children they run without paging.
+Children start the same way. Each has a separate limit of --dram bytes, and all share the volume. A child
+of fork has its parent's whole heap, in DRAM, and does not page until it executes a program. If DRAM is
+too small for this heap, the fork fails. A child without the right to page, such as a child of another
+user or in a sandbox, runs on ordinary memory, and one line reports it. Statically linked programs, and
+programs with another user's rights or with file capabilities, cannot be preloaded. The command refuses
+them. As children they run without paging.
 
 If a server has the pool ('everbyte serve', or another 'everbyte run'), it lends, and the program takes
 this command's place. Otherwise this command is the server until the program has ended, and its exit
-status is the program's, or 128 and the number of the signal that ended it. If a server is killed its
-programs keep what they have, and ask the next server for more. Without --pool the rest of the heap is
-in memory, too, which saves nothing.
+status is the program's, or 128 plus the number of the program's fatal signal. If a server is killed, its
+programs keep their runs, and ask the next server for more. Without --pool the rest of the heap is in
+memory, too. This saves nothing.
 
 Faults are resolved by threads of the program's (userfaultfd), because the program passes such memory to
 system calls. That takes one of: CAP_SYS_PTRACE, access to /dev/userfaultfd, or the sysctl
 vm.unprivileged_userfaultfd=1.
 
-A pool that another user can change is refused: that user could read and change the heap. --trust-pool
-overrides it.
+If another user can change the pool, the command refuses it: this user could read and change the heap.
+--trust-pool overrides the refusal.
 
 --stats writes a line to standard error every second and two at the end: bytes of DRAM and of slots, bytes
-in and out, faults and the time in them, bytes in use, reserved and resident, and how many years the medium
-would last. With --wear another line
-at the end says how many slots were written, and how often.
+in and out, faults and the time in them. The lines also have the bytes in use, reserved and resident, and
+the expected lifetime of the medium in years. With --wear another line at the end has the number of
+written slots, and their mean and most writes.
 
 Environment:
-  EVERBYTE_PRELOAD  the library to preload; else libeverbyte_preload.so beside this program or in
+  EVERBYTE_PRELOAD  the library to preload; else libeverbyte_preload.so next to this program or in
                     ../lib/everbyte or ../lib";
 
 /// Run a program with little DRAM: its heap pages to storage-class memory.
@@ -80,13 +81,13 @@ Environment:
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Bytes of the heap that may be in DRAM, for each process.
+    /// Most bytes of the heap in DRAM, for each process.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     dram: u64,
     /// The pool's file or device, followed by /VOLUME if it has more than one swap volume.
     #[arg(long, value_name = "POOL[/VOLUME]")]
     pool: Option<PathBuf>,
-    /// Let global variables that begin as zeroes (.bss) page as well, for programs with large static arrays.
+    /// Let zero-initialized global variables (.bss) page as well, for programs with large static arrays.
     #[arg(long)]
     bss: bool,
     /// Count memory at its allocation: malloc and mmap fail beyond DRAM and volume, and no later access does.
@@ -97,7 +98,7 @@ pub(crate) struct Args {
     stats: bool,
     #[command(flatten)]
     trust: TrustArgs,
-    /// Count the writes of each slot, and tell at the end how evenly they wear.
+    /// Count the writes of each slot, and report the evenness of the wear at the end.
     #[arg(long)]
     wear: bool,
     /// The program and its arguments.

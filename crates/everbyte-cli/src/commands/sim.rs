@@ -27,7 +27,7 @@ A trace is a file, compressed with gzip, xz or zstd or not, in one of these form
   fio             fio's I/O logs, versions 2 and 3 (write_iolog)
   spc             Storage Performance Council, as in the UMass repository
   disksim         DiskSim's ASCII form, and MQSim's
-  oracle-general  libCacheSim's binary form; it does not tell reads from writes, so it
+  oracle-general  libCacheSim's binary form; it does not separate reads and writes, so it
                   needs --assume-reads, and figures about writes mean nothing
   mobibench       system calls of Android applications
   alibaba         block traces of Alibaba Cloud
@@ -41,7 +41,8 @@ A trace is a file, compressed with gzip, xz or zstd or not, in one of these form
 
 Any other text is read by --columns, which names its columns in their order: time_ns, time_100ns,
 time_us, time_ms, time_s, op, op_1_reads, op_scsi, file, offset, offset_sectors, offset_pages, len,
-len_sectors, len_pages, key, count, - for one that means nothing, and ... at the end for any more.
+len_sectors, len_pages, key, count, - for a column without a meaning, and ... at the end for any
+further columns.
 An offset or a key is needed; docs/traces.md says more, and has the columns of public traces.
 
 Requests are cut into pages of 4 KiB, with exactly the bytes that they touch. Zeroes are written;

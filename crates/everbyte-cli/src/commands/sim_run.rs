@@ -13,8 +13,8 @@ use crate::simulation::task::{Fingerprint, NumberedTask, Resources, read_plan, s
 use crate::simulation::task_result::TaskResult;
 
 const EXAMPLES: &str = "\
-A result that is there already is not made again, and one is there whole or not at all: run the
-same command again after whatever happened.
+The command skips tasks with a present result, and a result is present as a whole or not at all. Run
+the same command again after any interruption.
 
 Examples:
   everbyte sim run --plan plan --out results                                all tasks, here
@@ -22,7 +22,7 @@ Examples:
   everbyte sim run --plan plan --shard $((JOB_COMPLETION_INDEX + 1))/8 --out results
   seq 0 $(($(wc -l <plan) - 1)) | parallel everbyte sim run --plan plan --task-index {} --out results
 
-More of them are in docs/sweeps.md.";
+docs/sweeps.md has more examples.";
 
 /// Run simulations of a plan, and keep each result in a separate file.
 #[derive(clap::Args)]
