@@ -1,7 +1,10 @@
 //! The writes of an atomic batch, until it is committed.
 //!
 //! Owns a copy of the written bytes. They are collected because a device takes all of them in one
-//! call, without knowledge of batches.
+//! call, without knowledge of batches. Invariant: an `index` has every write, and no two of them overlap.
+//! SQLite writes pages, so a batch nearly always has an index. It is dropped at the first partial overlap.
+
+use std::collections::BTreeMap;
 
 /// Most bytes of a batch. A larger transaction goes through the journal.
 pub(crate) const BATCH_BYTES_MAX: usize = 64 << 20;
@@ -19,6 +22,12 @@ struct Write {
     len: usize,
 }
 
+impl Write {
+    fn end(&self) -> u64 {
+        self.at + self.len as u64
+    }
+}
+
 /// An open batch.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
@@ -26,6 +35,8 @@ pub(crate) struct Batch {
     pub(crate) length: u64,
     writes: Vec<Write>,
     bytes: Vec<u8>,
+    /// The writes' numbers by their offsets in the volume, unless some overlap.
+    index: Option<BTreeMap<u64, usize>>,
 }
 
 impl Batch {
@@ -36,17 +47,52 @@ impl Batch {
         }
         self.writes.clear();
         self.bytes.clear();
-        Self { length, ..self }
+        Self { length, index: Some(BTreeMap::new()), ..self }
     }
 
     /// Adds a write at `at` of the volume; false without room for it.
     pub(crate) fn write(&mut self, at: u64, data: &[u8]) -> bool {
+        // A transaction larger than the page cache writes a page again and again.
+        if let Some(same) = self.find_same(at, data.len()) {
+            self.bytes[same.start..same.start + same.len].copy_from_slice(data);
+            return true;
+        }
         let room = data.len() <= BATCH_BYTES_MAX - self.bytes.len();
         if room {
+            self.add_to_index(at, data.len() as u64);
             self.writes.push(Write { at, start: self.bytes.len(), len: data.len() });
             self.bytes.extend_from_slice(data);
         }
         room
+    }
+
+    fn find_same(&self, at: u64, len: usize) -> Option<Write> {
+        let number = *self.index.as_ref()?.get(&at)?;
+        Some(self.writes[number]).filter(|write| write.len == len)
+    }
+
+    /// Adds the next write to the index, or drops the index if the write overlaps another.
+    fn add_to_index(&mut self, at: u64, len: u64) {
+        let Some(index) = &mut self.index else { return };
+        let before = index.range(..at.saturating_add(len)).next_back();
+        if before.is_some_and(|(_, &number)| self.writes[number].end() > at) {
+            self.index = None;
+        } else {
+            index.insert(at, self.writes.len());
+        }
+    }
+
+    /// Removes the written bytes from `at` of the volume on.
+    pub(crate) fn cut(&mut self, at: u64) {
+        let writes = std::mem::take(&mut self.writes);
+        let has_index = self.index.is_some();
+        let below =
+            |write: &Write| usize::try_from(at.saturating_sub(write.at)).unwrap_or(usize::MAX);
+        let cut =
+            writes.into_iter().map(|write| Write { len: write.len.min(below(&write)), ..write });
+        self.writes = cut.filter(|write| write.len > 0).collect();
+        let numbers = self.writes.iter().enumerate().map(|(number, write)| (write.at, number));
+        self.index = has_index.then(|| numbers.collect());
     }
 
     /// Adds zeroes; false without room for them.
@@ -66,7 +112,18 @@ impl Batch {
     /// Applies the batch's changes of the bytes from `at` on to `out`.
     pub(crate) fn read_over(&self, at: u64, out: &mut [u8]) {
         let end = at + out.len() as u64;
-        for (written_at, data) in self.writes() {
+        let Some(index) = &self.index else { return self.copy_over(at, out, self.writes.iter()) };
+        // Without overlaps, at most one write begins before the bytes and reaches them.
+        let before = index.range(..at).next_back();
+        let within = index.range(at..end);
+        let numbers = before.into_iter().chain(within).map(|(_, &number)| number);
+        self.copy_over(at, out, numbers.map(|number| &self.writes[number]));
+    }
+
+    fn copy_over<'a>(&self, at: u64, out: &mut [u8], writes: impl Iterator<Item = &'a Write>) {
+        let end = at + out.len() as u64;
+        for write in writes {
+            let (written_at, data) = (write.at, &self.bytes[write.start..write.start + write.len]);
             let from = at.max(written_at);
             let to = end.min(written_at + data.len() as u64);
             let (Ok(in_out), Ok(in_data), Ok(len)) = (
@@ -102,6 +159,40 @@ mod tests {
         let mut outside = *b"..";
         batch.read_over(16, &mut outside);
         assert_eq!(&outside, b"..");
+    }
+
+    #[test]
+    fn rewritten_page_takes_no_more_room() {
+        let mut batch = Batch::default().begin_again(0);
+        for byte in 0..200 {
+            assert!(batch.write(4096, &[byte; 4096]) && batch.write(8192, &[byte + 1; 4096]));
+        }
+        assert_eq!((batch.writes().count(), batch.bytes.len()), (2, 8192));
+        let mut out = [9; 4100];
+        batch.read_over(8190, &mut out);
+        assert_eq!((out[1], out[2], out[4097], out[4098]), (199, 200, 200, 9));
+    }
+
+    #[test]
+    fn overlapping_writes_keep_their_order() {
+        let mut batch = Batch::default().begin_again(0);
+        assert!(batch.write(0, b"aaaa") && batch.write(8, b"bbbb"));
+        assert!(batch.write(2, b"cccccccc") && batch.write(8, b"dddd"));
+        let mut out = *b"............";
+        batch.read_over(0, &mut out);
+        assert_eq!(&out, b"aaccccccdddd");
+    }
+
+    #[test]
+    fn cut_bytes_are_not_written() {
+        let mut batch = Batch::default().begin_again(0);
+        assert!(batch.write(0, b"aaaa") && batch.write(4, b"bbbb") && batch.write(8, b"cccc"));
+        batch.cut(6);
+        assert!(batch.writes().eq([(0, &b"aaaa"[..]), (4, &b"bb"[..])]));
+        assert!(batch.write(6, b"dd"));
+        let mut out = *b"............";
+        batch.read_over(0, &mut out);
+        assert_eq!(&out, b"aaaabbdd....");
     }
 
     #[test]

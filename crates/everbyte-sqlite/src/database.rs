@@ -7,26 +7,31 @@
 //! only its files, and of the device only its contract.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use everbyte_device::{
     AtomicWriteError, AtomicWrites, DeviceError, DirectAccess, Fua, MappedBytes, WriteRequest,
 };
-use parking_lot::{RwLock, RwLockWriteGuard};
+use parking_lot::RwLock;
 
 use crate::batch::Batch;
 use crate::durability::Durability;
 use crate::error::DatabaseError;
 use crate::format::{DatabaseHeader, FileKind};
+use crate::journal::VolatileJournal;
 use crate::locks::LockTable;
 use crate::places::Places;
+
+mod emulated;
+
+use emulated::Notice;
 
 /// Counts of the requests to a database since the first of its present connections opened it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Activity {
     /// Writes to the database itself, those in batches included.
     pub main_writes: u64,
-    /// Writes to the rollback journal.
+    /// Writes to the rollback journal on the device.
     pub journal_writes: u64,
     /// Writes to the WAL.
     pub wal_writes: u64,
@@ -34,7 +39,7 @@ pub struct Activity {
     pub syncs: u64,
     /// Committed batches.
     pub batches_committed: u64,
-    /// Batches refused by the device, so that SQLite had to use its journal.
+    /// Batches refused by the device, so that a journal on the device was used.
     pub batches_refused: u64,
     /// Reads of the database itself: copies.
     pub main_reads: u64,
@@ -56,11 +61,21 @@ fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
+/// The commits of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Commits {
+    /// Makes an atomic batch of a transaction with a rollback journal.
+    pub(crate) emulated: bool,
+    pub(crate) durability: Durability,
+}
+
 struct Files {
     header: DatabaseHeader,
     batch: Option<Batch>,
     /// The last batch, kept for its memory.
     spare: Batch,
+    /// The rollback journal of an emulated batch. An empty one is an empty file.
+    journal: Option<VolatileJournal>,
     /// The reason why the database is unusable.
     broken: Option<String>,
 }
@@ -75,6 +90,8 @@ pub(crate) struct Database {
     /// so that no write comes between a flush and the clearing.
     unflushed: AtomicBool,
     counters: Counters,
+    /// A bit for each reported [`Notice`].
+    reported: AtomicU8,
     /// Formerly lent pages of the database.
     places: Places,
     pub(crate) locks: LockTable,
@@ -105,11 +122,13 @@ impl Database {
                 header,
                 batch: None,
                 spare: Batch::default(),
+                journal: None,
                 broken: None,
             }),
             // The last user may not have flushed.
             unflushed: AtomicBool::new(true),
             counters: Counters::default(),
+            reported: AtomicU8::new(0),
             places: Places::default(),
             locks: LockTable::default(),
         })
@@ -160,7 +179,12 @@ impl Database {
         let there = length.saturating_sub(offset).min(out.len() as u64);
         let there = usize::try_from(there).expect("at most `out`");
         let out = &mut out[..there];
-        if there > 0 {
+        if there == 0 {
+            return Ok(0);
+        }
+        if let Some(journal) = files.journal.as_ref().filter(|_| kind == FileKind::Journal) {
+            journal.read(offset, out);
+        } else {
             let at = files.header.start(kind) + offset;
             self.device.read(at, out).map_err(|error| self.failed(error))?;
             if let Some(batch) = files.batch.as_ref().filter(|_| kind == FileKind::Main) {
@@ -217,20 +241,38 @@ impl Database {
         kind: FileKind,
         offset: u64,
         data: &[u8],
+        commits: Commits,
     ) -> Result<(), DatabaseError> {
         let mut files = self.files.write();
         self.check(&files)?;
-        count(&self.counters.writes[kind.index()]);
-        let end = offset.saturating_add(data.len() as u64);
-        self.check_capacity(&files, kind, end)?;
-        let length = files.length(kind).ok_or_else(|| self.no_file(kind))?;
-        let start = files.header.start(kind);
-        if let Some(batch) = files.batch.as_mut().filter(|_| kind == FileKind::Main) {
-            let room = batch.zero(start + length, offset.saturating_sub(length))
-                && batch.write(start + offset, data);
-            batch.length = length.max(end);
-            return if room { Ok(()) } else { Err(self.no_batch("it is too large for memory")) };
+        self.check_capacity(&files, kind, offset.saturating_add(data.len() as u64))?;
+        let is_in_memory = match kind {
+            FileKind::Main => self.write_to_batch(&mut files, offset, data)?,
+            FileKind::Journal => self.write_volatile(&mut files, offset, data, commits)?,
+            FileKind::Wal => false,
+        };
+        if kind == FileKind::Main || !is_in_memory {
+            count(&self.counters.writes[kind.index()]);
         }
+        if is_in_memory {
+            return Ok(());
+        }
+        if kind == FileKind::Main && commits.emulated {
+            self.report_unjournaled(&files)?;
+        }
+        self.write_file(&mut files, kind, offset, data)
+    }
+
+    /// Writes to a file on the device.
+    fn write_file(
+        &self,
+        files: &mut Files,
+        kind: FileKind,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<(), DatabaseError> {
+        let length = files.header.length(kind).ok_or_else(|| self.no_file(kind))?;
+        let (start, end) = (files.header.start(kind), offset.saturating_add(data.len() as u64));
         if kind == FileKind::Main {
             self.places.forget(offset.min(length)..end);
         }
@@ -239,24 +281,69 @@ impl Database {
         }
         self.unflushed.store(true, Ordering::Relaxed);
         self.device.write(start + offset, data, Fua::No).map_err(|error| self.failed(error))?;
-        if end > length { self.set_length(&mut files, kind, Some(end)) } else { Ok(()) }
+        if end > length { self.set_length(files, kind, Some(end)) } else { Ok(()) }
     }
 
-    /// Makes a file `length` bytes long.
-    pub(crate) fn truncate(&self, kind: FileKind, length: u64) -> Result<(), DatabaseError> {
+    /// Adds a write of the database to the open batch, or to a new one if the journal is volatile. Returns false
+    /// without a batch, also if there was no room for the write in an emulated one.
+    fn write_to_batch(
+        &self,
+        files: &mut Files,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<bool, DatabaseError> {
+        let is_emulated = self.begin_emulated_batch(files)?;
+        let start = files.header.start(FileKind::Main);
+        let Some(batch) = &mut files.batch else { return Ok(false) };
+        let has_room = batch.zero(start + batch.length, offset.saturating_sub(batch.length))
+            && batch.write(start + offset, data);
+        if has_room {
+            batch.length = batch.length.max(offset.saturating_add(data.len() as u64));
+            return Ok(true);
+        }
+        let reason = "it is too large for memory";
+        if !is_emulated {
+            return Err(self.no_batch(reason));
+        }
+        self.use_durable_journal(files, reason)?;
+        Ok(false)
+    }
+
+    fn open_batch(&self, files: &mut Files) -> Result<(), DatabaseError> {
+        let length = files.length(FileKind::Main).ok_or_else(|| self.no_file(FileKind::Main))?;
+        files.batch = Some(std::mem::take(&mut files.spare).begin_again(length));
+        Ok(())
+    }
+
+    /// Makes a file `length` bytes long. SQLite cuts a shrunk database after its commit, without a journal.
+    pub(crate) fn truncate(
+        &self,
+        kind: FileKind,
+        length: u64,
+        commits: Commits,
+    ) -> Result<(), DatabaseError> {
         let mut files = self.files.write();
         self.check(&files)?;
         self.check_capacity(&files, kind, length)?;
-        let before = files.length(kind).ok_or_else(|| self.no_file(kind))?;
-        let start = files.header.start(kind);
-        if let Some(batch) = files.batch.as_mut().filter(|_| kind == FileKind::Main) {
-            if length < before {
-                return Err(self.no_batch("the database shrinks in it"));
-            }
-            batch.length = length;
-            let room = batch.zero(start + before, length - before);
-            return if room { Ok(()) } else { Err(self.no_batch("it is too large for memory")) };
+        let is_in_memory = match kind {
+            FileKind::Main => self.truncate_in_batch(&mut files, length)?,
+            FileKind::Journal => self.truncate_volatile(&mut files, length, commits.durability)?,
+            FileKind::Wal => false,
+        };
+        if is_in_memory {
+            return Ok(());
         }
+        self.truncate_file(&mut files, kind, length)
+    }
+
+    fn truncate_file(
+        &self,
+        files: &mut Files,
+        kind: FileKind,
+        length: u64,
+    ) -> Result<(), DatabaseError> {
+        let before = files.header.length(kind).ok_or_else(|| self.no_file(kind))?;
+        let start = files.header.start(kind);
         if kind == FileKind::Main {
             self.places.forget(length.min(before)..u64::MAX);
         }
@@ -264,12 +351,39 @@ impl Database {
             self.zero(start + before, length - before)?;
         }
         if length != before {
-            self.set_length(&mut files, kind, Some(length))?;
+            self.set_length(files, kind, Some(length))?;
         }
         if length < before {
             self.give_back(start + length, before - length);
         }
         Ok(())
+    }
+
+    /// As `write_to_batch`, for a new length of the database.
+    fn truncate_in_batch(&self, files: &mut Files, length: u64) -> Result<bool, DatabaseError> {
+        let is_emulated = self.begin_emulated_batch(files)?;
+        let start = files.header.start(FileKind::Main);
+        let Some(batch) = &mut files.batch else { return Ok(false) };
+        let has_room = if length < batch.length {
+            // SQLite continues without a batch, and cuts the database after its commit.
+            if !is_emulated {
+                return Err(self.no_batch("the database shrinks in it"));
+            }
+            batch.cut(start + length);
+            true
+        } else {
+            batch.zero(start + batch.length, length - batch.length)
+        };
+        if has_room {
+            batch.length = length;
+            return Ok(true);
+        }
+        let reason = "it is too large for memory";
+        if !is_emulated {
+            return Err(self.no_batch(reason));
+        }
+        self.use_durable_journal(files, reason)?;
+        Ok(false)
     }
 
     /// Makes all writes to all of the files durable, now or with the next checkpoint.
@@ -281,9 +395,17 @@ impl Database {
     }
 
     /// Makes an empty file, if there is none.
-    pub(crate) fn create(&self, kind: FileKind) -> Result<(), DatabaseError> {
+    pub(crate) fn create(&self, kind: FileKind, commits: Commits) -> Result<(), DatabaseError> {
         let mut files = self.files.write();
         self.check(&files)?;
+        if commits.emulated && kind == FileKind::Wal {
+            self.report_once(Notice::Wal, || {
+                "its commits use the write-ahead log, not atomic batches".to_owned()
+            });
+        }
+        if commits.emulated && kind == FileKind::Journal && files.length(kind).is_none() {
+            files.journal = Some(VolatileJournal::default());
+        }
         match files.length(kind) {
             Some(_) => Ok(()),
             None => self.set_length(&mut files, kind, Some(0)),
@@ -299,7 +421,13 @@ impl Database {
     ) -> Result<(), DatabaseError> {
         let mut files = self.files.write();
         self.check(&files)?;
-        let length = files.length(kind).ok_or_else(|| self.no_file(kind))?;
+        if kind == FileKind::Journal && self.end_volatile(&mut files, durability)? {
+            files.journal = None;
+            if files.header.length(kind).is_none() {
+                return Ok(());
+            }
+        }
+        let length = files.header.length(kind).ok_or_else(|| self.no_file(kind))?;
         let start = files.header.start(kind);
         self.set_length(&mut files, kind, None)?;
         self.give_back(start, length);
@@ -310,27 +438,39 @@ impl Database {
     pub(crate) fn begin_batch(&self) -> Result<(), DatabaseError> {
         let mut files = self.files.write();
         self.check(&files)?;
-        let length = files.length(FileKind::Main).ok_or_else(|| self.no_file(FileKind::Main))?;
         if files.batch.is_some() {
             return Err(self.no_batch("one is open already"));
         }
-        files.batch = Some(std::mem::take(&mut files.spare).begin_again(length));
-        Ok(())
+        self.open_batch(&mut files)
     }
 
-    /// Executes the collected writes as one. After an error other than `Broken` none of them was
-    /// done.
+    /// Executes the collected writes as one. After an error other than `Broken` the database is
+    /// unchanged.
     pub(crate) fn commit_batch(&self, durability: Durability) -> Result<(), DatabaseError> {
         let mut files = self.files.write();
         self.check(&files)?;
         let batch = files.batch.take().ok_or_else(|| self.no_batch("none is open"))?;
+        let mut header = files.header;
+        header.set_length(FileKind::Main, Some(batch.length));
+        let executed = self.execute(&mut files, &batch, header, durability);
+        files.spare = batch;
+        executed
+    }
+
+    /// Executes the writes of a batch as one, with `header` as the header after it. After an error other than
+    /// `Broken` the database is unchanged.
+    fn execute(
+        &self,
+        files: &mut Files,
+        batch: &Batch,
+        header: DatabaseHeader,
+        durability: Durability,
+    ) -> Result<(), DatabaseError> {
         let fua = match durability {
             Durability::AtCommit => Fua::Yes,
             Durability::AtCheckpoint => Fua::No,
         };
-        self.flush(&files, durability).map_err(|error| self.no_batch(error))?;
-        let mut header = files.header;
-        header.set_length(FileKind::Main, Some(batch.length));
+        self.flush(files, durability).map_err(|error| self.no_batch(error))?;
         let encoded = header.encode();
         let grown = (header != files.header).then_some((0, encoded.as_slice()));
         let requests: Vec<WriteRequest<'_>> = batch
@@ -338,15 +478,18 @@ impl Database {
             .chain(grown)
             .map(|(offset, data)| WriteRequest { offset, data, fua })
             .collect();
+        if requests.is_empty() {
+            return Ok(());
+        }
         let start = files.header.start(FileKind::Main);
         for (offset, data) in batch.writes() {
             let offset = offset - start;
             self.places.forget(offset..offset + data.len() as u64);
         }
-        let written = self.device.write_atomic(&requests);
-        drop(requests);
-        files.spare = batch;
-        match written {
+        if header.length(FileKind::Main) < files.header.length(FileKind::Main) {
+            self.places.forget(header.length(FileKind::Main).unwrap_or(0)..u64::MAX);
+        }
+        match self.device.write_atomic(&requests) {
             Ok(()) => {
                 files.header = header;
                 self.unflushed.store(fua == Fua::No, Ordering::Relaxed);
@@ -354,7 +497,7 @@ impl Database {
                 Ok(())
             }
             Err(AtomicWriteError::Device(error @ DeviceError::Media { .. })) => {
-                Err(self.broken(&mut files, error))
+                Err(self.broken(files, error))
             }
             Err(refusal) => {
                 count(&self.counters.batches_refused);
@@ -383,7 +526,7 @@ impl Database {
 
     fn set_length(
         &self,
-        files: &mut RwLockWriteGuard<'_, Files>,
+        files: &mut Files,
         kind: FileKind,
         length: Option<u64>,
     ) -> Result<(), DatabaseError> {
@@ -395,7 +538,7 @@ impl Database {
         Ok(())
     }
 
-    /// Makes a range of the device read as zeroes and gives its blocks back.
+    /// Makes a range of the device read as zeroes and frees its blocks.
     fn zero(&self, at: u64, len: u64) -> Result<(), DatabaseError> {
         self.unflushed.store(true, Ordering::Relaxed);
         self.device.discard(at, len, Fua::No).map_err(|error| self.failed(error))
@@ -454,7 +597,10 @@ impl Files {
     fn length(&self, kind: FileKind) -> Option<u64> {
         match &self.batch {
             Some(batch) if kind == FileKind::Main => Some(batch.length),
-            _ => self.header.length(kind),
+            _ => match &self.journal {
+                Some(journal) if kind == FileKind::Journal => Some(journal.length()),
+                _ => self.header.length(kind),
+            },
         }
     }
 }
@@ -492,14 +638,15 @@ mod tests {
         let size_bytes = crate::volume_bytes(1 << 20);
         let volume = BlockVolume::create(&pool, "v", size_bytes, &BlockOptions::default()).unwrap();
         let database = Database::open("v", Arc::new(volume)).unwrap();
-        database.create(FileKind::Main).unwrap();
-        database.write(FileKind::Main, 0, &[7; 3 * BLOCK]).unwrap();
+        let commits = Commits { emulated: false, durability: Durability::AtCommit };
+        database.create(FileKind::Main, commits).unwrap();
+        database.write(FileKind::Main, 0, &[7; 3 * BLOCK], commits).unwrap();
         let is_lent = |block| database.lend(block * BLOCK_U64, BLOCK).is_some();
         assert!(is_lent(1) && is_lent(2));
 
-        database.truncate(FileKind::Main, 2 * BLOCK_U64).unwrap();
+        database.truncate(FileKind::Main, 2 * BLOCK_U64, commits).unwrap();
         assert!(is_lent(1) && !is_lent(2));
-        database.truncate(FileKind::Main, 3 * BLOCK_U64).unwrap();
+        database.truncate(FileKind::Main, 3 * BLOCK_U64, commits).unwrap();
         assert!(!is_lent(2), "a hole lies nowhere");
 
         let _: DatabaseError = database.broken(&mut database.files.write(), "planned");

@@ -4,9 +4,9 @@
 
 use std::ffi::c_int;
 
+use crate::ffi;
 use everbyte_device::DeviceError;
 use everbyte_pool::PoolError;
-use libsqlite3_sys as ffi;
 
 use crate::format::FileKind;
 
@@ -21,6 +21,20 @@ pub enum DatabaseError {
         name: String,
         /// The pool's error.
         source: PoolError,
+    },
+    /// The pool of a path cannot be opened.
+    #[error("pool {path}: {reason}")]
+    OpenPool {
+        /// The path.
+        path: String,
+        /// The reason, for people.
+        reason: String,
+    },
+    /// A path without a pool and a volume.
+    #[error("{path:?} is not the path of a database: POOL/VOLUME")]
+    Path {
+        /// The path.
+        path: String,
     },
     /// The name cannot be a database's.
     #[error("{name:?} cannot be a database's name: SQLite's journals end in {suffix:?}")]
@@ -137,6 +151,8 @@ impl DatabaseError {
     pub(crate) fn code(&self, otherwise: c_int) -> c_int {
         match self {
             Self::Pool { .. }
+            | Self::OpenPool { .. }
+            | Self::Path { .. }
             | Self::Taken { .. }
             | Self::Moved { .. }
             | Self::NoDevice { .. }

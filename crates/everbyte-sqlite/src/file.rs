@@ -5,11 +5,11 @@
 
 use std::ffi::c_int;
 
+use crate::ffi;
 use everbyte_device::MappedBytes;
 use everbyte_media::{BLOCK, BLOCK_U64};
-use libsqlite3_sys as ffi;
 
-use crate::durability::Durability;
+use crate::database::Commits;
 use crate::error::DatabaseError;
 use crate::format::FileKind;
 use crate::locks::Level;
@@ -43,7 +43,7 @@ pub(crate) struct File {
     kind: FileKind,
     level: Level,
     batch_atomic: bool,
-    durability: Durability,
+    commits: Commits,
     delete_on_close: bool,
     /// Bytes from the start of the database for use in place.
     lent_max: u64,
@@ -59,7 +59,7 @@ impl File {
         kind: FileKind,
         flags: c_int,
         batch_atomic: bool,
-        durability: Durability,
+        commits: Commits,
     ) -> Result<Self, DatabaseError> {
         if kind == FileKind::Main && database.has_moved() {
             return Err(DatabaseError::Moved { name: database.name().to_owned() });
@@ -68,20 +68,11 @@ impl File {
             if flags & ffi::SQLITE_OPEN_CREATE == 0 {
                 return Err(DatabaseError::NoFile { name: database.name().to_owned(), kind });
             }
-            database.create(kind)?;
+            database.create(kind, commits)?;
         }
         let delete_on_close = flags & ffi::SQLITE_OPEN_DELETEONCLOSE != 0;
         let (level, lent_max, lent) = (Level::None, 0, Vec::new());
-        Ok(Self {
-            database,
-            kind,
-            level,
-            batch_atomic,
-            durability,
-            delete_on_close,
-            lent_max,
-            lent,
-        })
+        Ok(Self { database, kind, level, batch_atomic, commits, delete_on_close, lent_max, lent })
     }
 
     /// Returns the actual flags of the opening.
@@ -166,7 +157,7 @@ impl File {
         if self.is_super_journal_name(offset, data)? {
             return Err(DatabaseError::several_databases());
         }
-        self.database.write(self.kind, offset, data)
+        self.database.write(self.kind, offset, data, self.commits)
     }
 
     /// Returns true if SQLite would put the name of a super-journal into the journal.
@@ -184,11 +175,11 @@ impl File {
 
     pub(crate) fn truncate(&self, length: u64) -> Result<(), DatabaseError> {
         self.check_unused(length, u64::MAX)?;
-        self.database.truncate(self.kind, length)
+        self.database.truncate(self.kind, length, self.commits)
     }
 
     pub(crate) fn sync(&self) -> Result<(), DatabaseError> {
-        self.database.sync(self.durability)
+        self.database.sync(self.commits.durability)
     }
 
     /// Bytes in the file, 0 for a file deleted while open.
@@ -203,6 +194,9 @@ impl File {
     }
 
     pub(crate) fn unlock(&mut self, to: Level) {
+        if self.commits.emulated && self.level > Level::Shared && to <= Level::Shared {
+            self.database.abandon_transaction();
+        }
         self.level = self.database.locks.lower(self.level, to);
     }
 
@@ -220,7 +214,7 @@ impl File {
     }
 
     pub(crate) fn commit_batch(&self) -> Result<(), DatabaseError> {
-        self.database.commit_batch(self.durability)
+        self.database.commit_batch(self.commits.durability)
     }
 
     pub(crate) fn roll_back_batch(&self) {
@@ -239,7 +233,7 @@ impl File {
         }
         self.unlock(Level::None);
         if self.delete_on_close && self.database.length(self.kind).is_some() {
-            self.database.delete(self.kind, self.durability)?;
+            self.database.delete(self.kind, self.commits.durability)?;
         }
         Ok(())
     }
@@ -254,6 +248,7 @@ mod tests {
     use everbyte_pool::{OpenOptions, Pool};
 
     use super::*;
+    use crate::durability::Durability;
     use crate::store::Store;
 
     #[test]
@@ -265,8 +260,9 @@ mod tests {
         let store = Store::new(Arc::new(pool));
         store.create_database("v", 1 << 20, &BlockOptions::default()).unwrap();
         let open = |flags| {
-            let (database, durability) = (store.database("v").unwrap(), Durability::AtCommit);
-            File::open(database, FileKind::Journal, flags, false, durability).unwrap()
+            let commits = Commits { emulated: false, durability: Durability::AtCommit };
+            let database = store.database("v").unwrap();
+            File::open(database, FileKind::Journal, flags, false, commits).unwrap()
         };
         open(ffi::SQLITE_OPEN_CREATE).write(0, b"head").unwrap();
         let journal = open(0);

@@ -34,17 +34,26 @@
 //! ```
 //!
 //! # Atomic batches
-//! SQLite uses them only if it was built with `SQLITE_ENABLE_BATCH_ATOMIC_WRITE`, as reported by
-//! [`has_batch_atomic`]; [`register`] warns otherwise. The bundled one is built with the flags of
-//! `LIBSQLITE3_FLAGS` in the
-//! environment. This repository's `.cargo/config.toml` sets it, and another program that uses this
-//! crate must do the same. Without it, or with `VfsOptions::batch_atomic` off, everything works
-//! through the rollback journal.
+//! A SQLite built with `SQLITE_ENABLE_BATCH_ATOMIC_WRITE` has batches: [`has_batch_atomic`] reports it, and [`register`]
+//! warns otherwise. The bundled one is built with the flags of `LIBSQLITE3_FLAGS` in the environment. This repository's `.cargo/config.toml` sets it, and another program that uses this
+//! crate must do the same. With `VfsOptions::batch_atomic` off, everything works through the
+//! rollback journal.
 //!
-//! A transaction uses the journal as well if it changes more than 64 MiB, if it exceeds the undo
-//! space of the volume's log or the pool's free blocks, if its pages exceed the connection's page
-//! cache (`PRAGMA cache_size`), or if it is the first of an empty database. `PRAGMA synchronous =
-//! OFF` turns batches off.
+//! A transaction uses the journal as well if it changes more than 64 MiB, or if it exceeds the undo
+//! space of the volume's log or the pool's free blocks. SQLite's own batches exclude transactions
+//! with more pages than the connection's page cache (`PRAGMA cache_size`), the first one of an empty
+//! database, and all with `PRAGMA synchronous = OFF`.
+//!
+//! # Emulated batches
+//! For a SQLite without batches the VFS makes them of transactions with a rollback journal, in
+//! journal modes DELETE, TRUNCATE and PERSIST. It keeps the journal in memory and collects the writes
+//! of the database. The end of the journal is the commit: one atomic batch of these writes. A crash
+//! before it leaves the database as of the last commit, and no journal. ROLLBACK, savepoints and
+//! transactions larger than the page cache work as usual, because reads see the collected writes.
+//! A transaction without room in a batch moves to the journal on the volume, and its guarantees stay.
+//! WAL works as without batches. With journal modes MEMORY and OFF, as everywhere, a crash can leave a
+//! part of a transaction. Each of these three is reported once for each database, in SQLite's error
+//! log. The extension ([`register_extension`]) reports it on standard error, too.
 //!
 //! # Pages without a copy
 //! With `PRAGMA mmap_size = BYTES` SQLite reads pages of the first `BYTES` of a database in place
@@ -106,10 +115,15 @@ mod batch;
 mod database;
 mod durability;
 mod error;
+mod ffi;
 mod file;
 mod format;
+mod host;
+mod journal;
 mod locks;
 mod places;
+mod pools;
+mod registration;
 mod store;
 mod super_journal;
 mod vfs;
@@ -118,5 +132,8 @@ pub use database::Activity;
 pub use durability::Durability;
 pub use error::DatabaseError;
 pub use format::{FileKind, volume_bytes};
+pub use pools::{OpenPool, PoolStore};
+pub use registration::{RegisterError, Registration, VfsOptions, register_extension};
+#[cfg(feature = "linked")]
+pub use registration::{has_batch_atomic, register};
 pub use store::Store;
-pub use vfs::{RegisterError, Registration, VfsOptions, has_batch_atomic, register};

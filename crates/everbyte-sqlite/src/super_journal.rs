@@ -1,7 +1,7 @@
 //! Super-journals: SQLite's commits to several databases.
 //!
 //! SQLite makes one through the VFS of the main database and ends the journal of every other one
-//! with its name. Such a journal is rolled back only if the VFS of its own database finds the
+//! with its name. Such a journal is rolled back only if the VFS of its database finds the
 //! super-journal. Our VFS cannot find one made by another VFS, and the journal would not be rolled
 //! back. So a journal of ours gets no such name: this module recognizes its write, by the format of
 //! `writeSuperJournal` in SQLite's `pager.c`.

@@ -1,6 +1,6 @@
 //! The tables of C functions for SQLite.
 //!
-//! Owns all `unsafe` of the crate: every function here turns C's arguments into Rust's, calls safe
+//! Owns the unsafe entry points: every function here turns C's arguments into Rust's, calls safe
 //! code, and turns its answer into a result code. Panics become an error code. SQLite promises the
 //! following, and every SAFETY comment here relies on it: a passed `sqlite3_vfs` is a registered
 //! one. A `sqlite3_file` passed to a method was filled by `xOpen` with that method's table, is used
@@ -18,184 +18,68 @@ use std::ptr::{self, null, null_mut};
 use std::sync::Arc;
 
 use everbyte_media::BLOCK;
-use libsqlite3_sys::{self as ffi, sqlite3_file, sqlite3_io_methods, sqlite3_vfs};
 use parking_lot::Mutex;
 
-use crate::durability::Durability;
+use crate::database::Commits;
 use crate::error::DatabaseError;
+use crate::ffi::{self, Symbol, sqlite3_file, sqlite3_io_methods, sqlite3_vfs};
 use crate::file::File;
 use crate::format::FileKind;
+use crate::host;
 use crate::locks::Level;
+use crate::pools::{PoolUser, Pools, full_path, split_path};
 use crate::store::{Store, check_name, file_of};
 
 /// Bytes of the longest path, NUL included.
-const PATH_BYTES_MAX: c_int = 512;
+const PATH_BYTES_MAX: c_int = 4096;
 /// Flags of temporary files.
 const TEMPORARY: c_int = ffi::SQLITE_OPEN_TEMP_DB
     | ffi::SQLITE_OPEN_TRANSIENT_DB
     | ffi::SQLITE_OPEN_TEMP_JOURNAL
     | ffi::SQLITE_OPEN_SUBJOURNAL;
 
-/// Settings of a VFS.
-#[derive(Clone, Copy, Debug)]
-pub struct VfsOptions {
-    /// Lets SQLite commit by atomic batches instead of its journal.
-    pub batch_atomic: bool,
-    /// The moment of durability of commits.
-    pub durability: Durability,
-    /// Makes this VFS the default for connections.
-    pub make_default: bool,
-}
-
-impl Default for VfsOptions {
-    fn default() -> Self {
-        Self { batch_atomic: true, durability: Durability::default(), make_default: false }
-    }
-}
-
-/// A VFS could not be registered.
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum RegisterError {
-    /// A name with a NUL byte in it.
-    #[error("{name:?} cannot be the name of a VFS")]
-    Name {
-        /// The name.
-        name: String,
-    },
-    /// There is a VFS of this name.
-    #[error("a VFS named {name:?} is registered already")]
-    Taken {
-        /// The name.
-        name: String,
-    },
-    /// SQLite refused.
-    #[error("SQLite cannot {what}: result code {code}")]
-    Sqlite {
-        /// The failed SQLite call.
-        what: &'static str,
-        /// Its result code.
-        code: c_int,
-    },
-}
-
-/// A registered VFS. Dropping it ends the registration: it opens no further file, not even a
-/// journal, so that open connections can do little except close.
-pub struct Registration {
-    vfs: *mut sqlite3_vfs,
-    batches: Batches,
-    release: Box<dyn Fn() + Send + Sync>,
-}
-
-// SAFETY: the pointer is only handed to `sqlite3_vfs_unregister`, which takes SQLite's own lock and
-// may be called on any thread; what it points to is never freed.
-unsafe impl Send for Registration {}
-// SAFETY: a shared reference gives access to nothing.
-unsafe impl Sync for Registration {}
-
-impl Registration {
-    /// Returns true if SQLite commits by atomic batches of the device. Otherwise it writes its
-    /// journal: about seven more writes a commit.
-    #[must_use]
-    pub fn commits_in_batches(&self) -> bool {
-        self.batches == Batches::Used
-    }
-}
-
-/// The use of atomic batches by SQLite.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Batches {
-    /// SQLite commits by batches.
-    Used,
-    /// The options turn batches off.
-    Off,
-    /// The options ask for batches, and the SQLite of this program cannot use them.
-    Lacking,
-}
-
-impl Batches {
-    /// The use under an option, by a SQLite with or without batches.
-    fn of(is_wanted: bool, has: bool) -> Self {
-        match (is_wanted, has) {
-            (true, true) => Self::Used,
-            (true, false) => Self::Lacking,
-            (false, _) => Self::Off,
-        }
-    }
-
-    /// The warning for SQLite's error log.
-    fn warning(self) -> Option<&'static CStr> {
-        (self == Self::Lacking).then_some(
-            c"everbyte-sqlite: this SQLite has no batch atomic writes, so each commit writes a journal; \
-              build it with SQLITE_ENABLE_BATCH_ATOMIC_WRITE",
-        )
-    }
-}
-
-impl Drop for Registration {
-    fn drop(&mut self) {
-        // SAFETY: `register` registered it, and only here the registration ends.
-        unsafe { ffi::sqlite3_vfs_unregister(self.vfs) };
-        (self.release)();
-    }
-}
-
 /// The data of a registered VFS.
-struct App {
-    /// Gone once the VFS is unregistered.
-    store: Mutex<Option<Arc<Store>>>,
-    batch_atomic: bool,
-    durability: Durability,
+pub(crate) struct App {
+    pub(crate) source: Source,
+    pub(crate) batch_atomic: bool,
+    pub(crate) commits: Commits,
     /// SQLite's default, for temporary files, time, randomness and libraries.
     parent: *mut sqlite3_vfs,
 }
 
-/// Returns true if the SQLite in this program was built to use atomic batches.
-#[must_use]
-pub fn has_batch_atomic() -> bool {
-    let option = c"ENABLE_BATCH_ATOMIC_WRITE".as_ptr();
-    // SAFETY: the option is a string that ends in NUL.
-    unsafe { ffi::sqlite3_compileoption_used(option) != 0 }
+/// The origin of the databases of a VFS.
+pub(crate) enum Source {
+    /// One store: a path is a name in it. Gone once the VFS is unregistered.
+    #[cfg_attr(not(feature = "linked"), expect(dead_code, reason = "only `register` makes one"))]
+    Store(Mutex<Option<Arc<Store>>>),
+    /// All pools of this machine: a path is that of a pool, and the name of a volume.
+    Pools(Pools),
 }
 
-/// Makes the databases of `store` known to SQLite as files of the VFS `name`. If the options ask for
-/// atomic batches and the SQLite of this program cannot use them, a warning goes to SQLite's error
-/// log, and [`Registration::commits_in_batches`] returns false.
-///
-/// # Errors
-/// The name is taken or has a NUL byte; SQLite cannot be initialised.
-pub fn register(
-    name: &str,
-    store: &Arc<Store>,
-    options: VfsOptions,
-) -> Result<Registration, RegisterError> {
-    let c_name = CString::new(name).map_err(|_| RegisterError::Name { name: name.to_owned() })?;
-    // SAFETY: it takes nothing and may be called at any time.
-    let code = unsafe { ffi::sqlite3_initialize() };
-    check("be initialised", code)?;
-    // SAFETY: the name ends in NUL.
-    if !unsafe { ffi::sqlite3_vfs_find(c_name.as_ptr()) }.is_null() {
-        return Err(RegisterError::Taken { name: name.to_owned() });
-    }
-    // SAFETY: NULL asks for the default.
-    let parent = unsafe { ffi::sqlite3_vfs_find(null()) };
-    if parent.is_null() {
-        return Err(RegisterError::Sqlite { what: "name a default VFS", code: ffi::SQLITE_ERROR });
-    }
+/// A file of a database, named by a path. Its parts are dropped from the end, so that the user of the pool is the last.
+struct Found<'a> {
+    pool: Option<PoolUser>,
+    store: Arc<Store>,
+    name: &'a str,
+    kind: FileKind,
+}
+
+/// Makes a VFS over the data in `app`. It is never freed.
+pub(crate) fn new_vfs(
+    name: CString,
+    parent: *mut sqlite3_vfs,
+    app: &'static App,
+) -> *mut sqlite3_vfs {
     // Temporary files are the parent's in the same place, so it must be large enough for either.
     // SAFETY: SQLite returned it, and a VFS that is the default must stay as long as connections.
     let sqlite3_vfs { iVersion: parent_version, szOsFile: parent_bytes, .. } = unsafe { *parent };
     let own_bytes = c_int::try_from(size_of::<OpenFile>()).unwrap_or(c_int::MAX);
-    let store = Mutex::new(Some(Arc::clone(store)));
-    let VfsOptions { batch_atomic, durability, .. } = options;
-    let app: &'static App = Box::leak(Box::new(App { store, batch_atomic, durability, parent }));
-    let held: &'static _ = &app.store;
-    let vfs = Box::into_raw(Box::new(sqlite3_vfs {
+    Box::into_raw(Box::new(sqlite3_vfs {
         iVersion: parent_version.min(2),
         szOsFile: own_bytes.max(parent_bytes),
         mxPathname: PATH_BYTES_MAX,
         pNext: null_mut(),
-        zName: c_name.into_raw(),
+        zName: name.into_raw(),
         pAppData: ptr::from_ref(app).cast_mut().cast(),
         xOpen: Some(open),
         xDelete: Some(delete),
@@ -213,20 +97,7 @@ pub fn register(
         xSetSystemCall: None,
         xGetSystemCall: None,
         xNextSystemCall: None,
-    }));
-    // SAFETY: it is filled as SQLite wants it, and never freed.
-    let code = unsafe { ffi::sqlite3_vfs_register(vfs, c_int::from(options.make_default)) };
-    check("register it", code)?;
-    let batches = Batches::of(batch_atomic, has_batch_atomic());
-    if let Some(warning) = batches.warning() {
-        // SAFETY: the format has one argument, a string that ends in NUL.
-        unsafe { ffi::sqlite3_log(ffi::SQLITE_WARNING, c"%s".as_ptr(), warning.as_ptr()) };
-    }
-    Ok(Registration { vfs, batches, release: Box::new(|| *held.lock() = None) })
-}
-
-fn check(what: &'static str, code: c_int) -> Result<(), RegisterError> {
-    if code == ffi::SQLITE_OK { Ok(()) } else { Err(RegisterError::Sqlite { what, code }) }
+    }))
 }
 
 /// The memory of a `sqlite3_file`.
@@ -236,6 +107,8 @@ struct OpenFile {
     base: sqlite3_file,
     /// From `Box::into_raw`, until `xClose`.
     file: *mut File,
+    /// The user of the file's pool, from `Box::into_raw` until `xClose`. NULL for a file of a store.
+    pool: *mut PoolUser,
 }
 
 impl OpenFile {
@@ -271,11 +144,11 @@ fn guard(otherwise: c_int, body: impl FnOnce() -> Result<c_int, DatabaseError>) 
         Ok(Err(error)) => (error.code(otherwise), error.to_string()),
         Err(_) => (otherwise, "everbyte-sqlite panicked; this is a bug in it".to_owned()),
     };
-    if code != ffi::SQLITE_IOERR_DELETE_NOENT
-        && let Ok(message) = CString::new(message)
-    {
-        // SAFETY: the format has one argument, a string that ends in NUL.
-        unsafe { ffi::sqlite3_log(code, c"%s".as_ptr(), message.as_ptr()) };
+    match code {
+        ffi::SQLITE_IOERR_DELETE_NOENT => {}
+        // SQLite's own message for it has no reason.
+        ffi::SQLITE_CANTOPEN => host::report(code, &message),
+        _ => host::log(code, &message),
     }
     code
 }
@@ -304,8 +177,30 @@ unsafe fn app(vfs: *mut sqlite3_vfs) -> &'static App {
 }
 
 impl App {
-    fn store(&self) -> Result<Arc<Store>, DatabaseError> {
-        self.store.lock().clone().ok_or(DatabaseError::Unregistered)
+    pub(crate) fn new(
+        source: Source,
+        batch_atomic: bool,
+        commits: Commits,
+        parent: *mut sqlite3_vfs,
+    ) -> Self {
+        Self { source, batch_atomic, commits, parent }
+    }
+
+    /// Finds the file of a path.
+    fn find<'a>(&'static self, path: &'a str) -> Result<Found<'a>, DatabaseError> {
+        match &self.source {
+            Source::Store(store) => {
+                let store = store.lock().clone().ok_or(DatabaseError::Unregistered)?;
+                let (name, kind) = file_of(path);
+                Ok(Found { pool: None, store, name, kind })
+            }
+            Source::Pools(pools) => {
+                let (pool, file) = split_path(path)?;
+                let (name, kind) = file_of(file);
+                let (store, user) = pools.open(pool)?;
+                Ok(Found { pool: Some(user), store, name, kind })
+            }
+        }
     }
 }
 
@@ -349,15 +244,16 @@ unsafe extern "C" fn open(
         if flags & ffi::SQLITE_OPEN_MAIN_DB != 0 {
             check_name(path)?;
         }
-        let (name, kind) = file_of(path);
-        let database = app.store()?.database(name)?;
-        let opened = File::open(database, kind, flags, app.batch_atomic, app.durability)?;
+        let Found { pool, store, name, kind } = app.find(path)?;
+        let database = store.database(name)?;
+        let opened = File::open(database, kind, flags, app.batch_atomic, app.commits)?;
         if !out_flags.is_null() {
             // SAFETY: SQLite's place for the result.
             unsafe { *out_flags = opened.flags(flags) };
         }
         let base = sqlite3_file { pMethods: OpenFile::METHODS };
-        let open_file = OpenFile { base, file: Box::into_raw(Box::new(opened)) };
+        let pool = pool.map_or(null_mut(), |user| Box::into_raw(Box::new(user)));
+        let open_file = OpenFile { base, file: Box::into_raw(Box::new(opened)), pool };
         // SAFETY: `szOsFile` makes the place large enough, and SQLite aligns it for any type.
         unsafe { file.cast::<OpenFile>().write(open_file) };
         Ok(ffi::SQLITE_OK)
@@ -368,6 +264,8 @@ unsafe extern "C" fn close(file: *mut sqlite3_file) -> c_int {
     // SAFETY: SQLite closes what `open` filled, once.
     let open_file = unsafe { file.cast::<OpenFile>().read() };
     guard(ffi::SQLITE_IOERR_CLOSE, || {
+        // SAFETY: if not NULL, `open` made the box. It is dropped at the end, after the file.
+        let _pool = (!open_file.pool.is_null()).then(|| unsafe { Box::from_raw(open_file.pool) });
         // SAFETY: `open` made the box, and SQLite uses no file after it closed it.
         let file = unsafe { Box::from_raw(open_file.file) };
         file.close()?;
@@ -579,11 +477,11 @@ unsafe extern "C" fn delete(
         // SAFETY: the VFS that was registered.
         let app = unsafe { app(vfs) };
         // SAFETY: SQLite's string, not NULL.
-        let (name, kind) = file_of(unsafe { text(path) }?);
+        let Found { pool: _pool, store, name, kind } = app.find(unsafe { text(path) }?)?;
         if kind == FileKind::Main {
             return Err(DatabaseError::Unsupported { what: "deleting a database through SQLite" });
         }
-        app.store()?.database(name)?.delete(kind, app.durability)?;
+        store.database(name)?.delete(kind, app.commits.durability)?;
         Ok(ffi::SQLITE_OK)
     })
 }
@@ -598,8 +496,7 @@ unsafe extern "C" fn access(
         // SAFETY: the VFS that was registered.
         let app = unsafe { app(vfs) };
         // SAFETY: SQLite's string, not NULL.
-        let (name, kind) = file_of(unsafe { text(path) }?);
-        let store = app.store()?;
+        let Found { pool: _pool, store, name, kind } = app.find(unsafe { text(path) }?)?;
         // As in SQLite's VFS for Unix, an empty file counts as missing: an empty WAL is not a
         // reason to open one.
         let there =
@@ -610,25 +507,35 @@ unsafe extern "C" fn access(
     })
 }
 
-/// The path without the leading slashes of a URI's path: volumes have no directory.
+/// The name in a store is the path without the leading slashes of a URI's path: volumes have no directory. The path of
+/// a pool is made absolute, so that each pool has one path.
 unsafe extern "C" fn full_pathname(
-    _vfs: *mut sqlite3_vfs,
+    vfs: *mut sqlite3_vfs,
     path: *const c_char,
     out_bytes: c_int,
     out: *mut c_char,
 ) -> c_int {
-    // SAFETY: SQLite's string, not NULL.
-    let path = unsafe { CStr::from_ptr(path) }.to_bytes_with_nul();
-    let slashes = path.iter().take_while(|&&byte| byte == b'/').count();
-    let name = &path[slashes..];
-    if usize::try_from(out_bytes).is_ok_and(|room| name.len() <= room) {
+    guard(ffi::SQLITE_CANTOPEN, || {
+        // SAFETY: the VFS that was registered.
+        let app = unsafe { app(vfs) };
+        // SAFETY: SQLite's string, not NULL.
+        let path = unsafe { text(path) }?;
+        let full = match &app.source {
+            Source::Store(_) => path.trim_start_matches('/').to_owned(),
+            Source::Pools(_) => full_path(path)?,
+        };
+        let Some(full) = CString::new(full).ok().filter(|full| {
+            let bytes = full.as_bytes_with_nul().len();
+            usize::try_from(out_bytes).is_ok_and(|room| bytes <= room)
+        }) else {
+            return Ok(ffi::SQLITE_CANTOPEN);
+        };
+        let bytes = full.as_bytes_with_nul();
         // SAFETY: the buffer has `out_bytes` bytes, no fewer than the name, and is not SQLite's
         // string.
-        unsafe { ptr::copy_nonoverlapping(name.as_ptr().cast(), out, name.len()) };
-        ffi::SQLITE_OK
-    } else {
-        ffi::SQLITE_CANTOPEN
-    }
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr().cast(), out, bytes.len()) };
+        Ok(ffi::SQLITE_OK)
+    })
 }
 
 /// No error here has a number of the system's.
@@ -658,8 +565,6 @@ unsafe extern "C" fn dl_error(vfs: *mut sqlite3_vfs, bytes: c_int, out: *mut c_c
     parents!(vfs, xDlError, (), bytes, out);
 }
 
-type Symbol = unsafe extern "C" fn(*mut sqlite3_vfs, *mut c_void, *const c_char);
-
 unsafe extern "C" fn dl_sym(
     vfs: *mut sqlite3_vfs,
     library: *mut c_void,
@@ -686,19 +591,4 @@ unsafe extern "C" fn current_time(vfs: *mut sqlite3_vfs, out: *mut f64) -> c_int
 
 unsafe extern "C" fn current_time_int64(vfs: *mut sqlite3_vfs, out: *mut i64) -> c_int {
     parents!(vfs, xCurrentTimeInt64, ffi::SQLITE_ERROR, out)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lacking_batches_are_reported() {
-        assert_eq!(Batches::of(true, true), Batches::Used);
-        assert_eq!(Batches::of(false, false), Batches::Off);
-        let lacking = Batches::of(true, false);
-        assert_eq!(lacking, Batches::Lacking);
-        assert!(lacking.warning().unwrap().to_str().unwrap().contains("BATCH_ATOMIC_WRITE"));
-        assert!([Batches::Used, Batches::Off].iter().all(|batches| batches.warning().is_none()));
-    }
 }

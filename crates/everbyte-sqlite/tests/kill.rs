@@ -24,7 +24,7 @@ const NAME: &str = "test.db";
 const POOL_VARIABLE: &str = "EVERBYTE_SQLITE_KILL_POOL";
 const MODE_VARIABLE: &str = "EVERBYTE_SQLITE_KILL_MODE";
 const ROUNDS_VARIABLE: &str = "EVERBYTE_SQLITE_KILL_ROUNDS";
-const ROUNDS: u64 = 10;
+const ROUNDS: u64 = 16;
 /// The uncatchable signal.
 const SIGKILL: i32 = 9;
 /// Rows changed by every transaction, on several pages.
@@ -35,7 +35,18 @@ const KEPT: i64 = 1000;
 const LIFE_MS_MAX: u64 = 60;
 
 const BATCH: &str = "batch";
-const MODES: [&str; 5] = [BATCH, "delete", "truncate", "persist", "wal"];
+/// Before the journal mode of emulated batches.
+const EMULATED: &str = "emulated ";
+const MODES: [&str; 8] = [
+    BATCH,
+    "delete",
+    "truncate",
+    "persist",
+    "wal",
+    "emulated delete",
+    "emulated truncate",
+    "emulated persist",
+];
 
 /// An open database. The connection goes before the VFS, and that before the pool.
 struct Open {
@@ -51,7 +62,11 @@ fn open(pool: &Path, mode: &str) -> Open {
     if pool.volume(NAME).is_err() {
         store.create_database(NAME, 16 << 20, &BlockOptions::default()).unwrap();
     }
-    let options = VfsOptions { batch_atomic: mode == BATCH, ..VfsOptions::default() };
+    let options = VfsOptions {
+        batch_atomic: mode == BATCH || mode.starts_with(EMULATED),
+        native_batches: mode == BATCH,
+        ..VfsOptions::default()
+    };
     let vfs = register("everbyte", &store, options).unwrap();
     let db = Connection::open_with_flags_and_vfs(NAME, OpenFlags::default(), "everbyte").unwrap();
     set(&db, "locking_mode = EXCLUSIVE");
@@ -71,7 +86,7 @@ fn number(db: &Connection, query: &str) -> i64 {
 fn child(pool: &Path, mode: &str) {
     let Open { db, _vfs, pool } = open(pool, mode);
     let _timer = pool.start_timer(Duration::from_millis(1)).unwrap();
-    let journal = if mode == BATCH { "delete" } else { mode };
+    let journal = if mode == BATCH { "delete" } else { mode.trim_start_matches(EMULATED) };
     assert_eq!(set(&db, &format!("journal_mode = {journal}")), journal);
     let mut out = std::io::stdout().lock();
     for n in number(&db, "SELECT max(n) FROM done") + 1.. {

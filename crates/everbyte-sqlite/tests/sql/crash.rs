@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
-use everbyte_block::BlockOptions;
+use everbyte_block::{BlockOptions, BlockVolume};
 use everbyte_crash::{Crash, Explorer, Log, Scenario, SimMedium};
+use everbyte_device::{AtomicWriteError, AtomicWrites, Decorator, Passthrough, WriteRequest};
 use everbyte_pool::Pool;
 use everbyte_sqlite::{Durability, Store, VfsOptions};
 use rusqlite::Connection;
@@ -15,10 +16,38 @@ const TRANSACTIONS: i64 = 4;
 /// Rows changed by every transaction, on several pages.
 const ROWS: i64 = 24;
 
+/// The batches of commits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Batches {
+    Native,
+    Emulated,
+    /// Emulated, and refused by the device: the transaction moves to the journal on it.
+    Refused,
+}
+
+/// A volume that refuses atomic batches.
+struct Refusing(BlockVolume<SimMedium>);
+
+impl Decorator for Refusing {
+    type Inner = BlockVolume<SimMedium>;
+    const PASSTHROUGH: Passthrough = Passthrough::Split;
+
+    fn inner(&self) -> &Self::Inner {
+        &self.0
+    }
+}
+
+impl AtomicWrites for Refusing {
+    fn write_atomic(&self, _requests: &[WriteRequest<'_>]) -> Result<(), AtomicWriteError> {
+        Err(AtomicWriteError::TooLarge { what: "the test" })
+    }
+}
+
 /// Transactions. Each changes every row and adds one to a growing table.
 struct Transactions {
     mode: &'static str,
     batch_atomic: bool,
+    batches: Batches,
     page_bytes: u32,
     synchronous: &'static str,
     durability: Durability,
@@ -42,10 +71,20 @@ impl Transactions {
     fn open(&self, medium: &Arc<SimMedium>) -> Result<Recovered, String> {
         let options = VfsOptions {
             batch_atomic: self.batch_atomic,
+            native_batches: self.batches == Batches::Native,
             durability: self.durability,
             ..VfsOptions::default()
         };
-        let bench = Bench::with(Store::new(open_pool(Arc::clone(medium))), options);
+        let pool = open_pool(Arc::clone(medium));
+        let store = if self.batches == Batches::Refused {
+            let volume = BlockVolume::open(&pool, NAME).map_err(|error| error.to_string())?;
+            let store = Store::of_devices();
+            store.attach(NAME, Arc::new(Refusing(volume))).map_err(|error| error.to_string())?;
+            store
+        } else {
+            Store::new(pool)
+        };
+        let bench = Bench::with(store, options);
         let db = bench.connect_to(NAME).map_err(|error| error.to_string())?;
         if self.mode == "wal" {
             pragma(&db, "locking_mode = EXCLUSIVE");
@@ -166,13 +205,24 @@ fn explorer() -> Explorer {
 }
 
 /// Explores a mode with pages of the block's size, and with smaller ones.
-#[expect(clippy::print_stdout, reason = "tests say what they explored")]
 fn explore(mode: &'static str, batch_atomic: bool, durability: Durability) {
+    explore_batches(mode, batch_atomic, Batches::Native, durability);
+}
+
+/// The same with other batches.
+#[expect(clippy::print_stdout, reason = "tests say what they explored")]
+fn explore_batches(
+    mode: &'static str,
+    batch_atomic: bool,
+    batches: Batches,
+    durability: Durability,
+) {
     for page_bytes in [512, 4096] {
         let synchronous = "FULL";
         let scenario = Transactions {
             mode,
             batch_atomic,
+            batches,
             page_bytes,
             synchronous,
             durability,
@@ -181,7 +231,9 @@ fn explore(mode: &'static str, batch_atomic: bool, durability: Durability) {
         let summary = explorer()
             .explore(&scenario)
             .unwrap_or_else(|failure| panic!("{mode}, pages of {page_bytes}: {failure}"));
-        println!("{mode}, {durability:?}, batch: {batch_atomic}, pages of {page_bytes}: {summary}");
+        println!(
+            "{mode}, {durability:?}, batch: {batch_atomic}, {batches:?}, pages of {page_bytes}: {summary}"
+        );
         assert!(summary.images > 50, "hardly anything was explored: {summary}");
     }
 }
@@ -191,6 +243,7 @@ fn lost_transactions_are_noticed() {
     let scenario = Transactions {
         mode: "truncate",
         batch_atomic: false,
+        batches: Batches::Native,
         page_bytes: 4096,
         synchronous: "OFF",
         durability: Durability::AtCommit,
@@ -203,6 +256,21 @@ fn lost_transactions_are_noticed() {
 #[test]
 fn atomic_batches() {
     explore("delete", true, Durability::AtCommit);
+}
+
+#[test]
+fn emulated_batches() {
+    for mode in ["delete", "truncate", "persist"] {
+        explore_batches(mode, true, Batches::Emulated, Durability::AtCommit);
+    }
+    explore_batches("delete", true, Batches::Emulated, Durability::AtCheckpoint);
+}
+
+#[test]
+fn refused_emulated_batches() {
+    for mode in ["delete", "truncate", "persist"] {
+        explore_batches(mode, true, Batches::Refused, Durability::AtCommit);
+    }
 }
 
 #[test]
@@ -230,6 +298,7 @@ fn lazy_commits_violate_durability_promise() {
     let lazy = Transactions {
         mode: "delete",
         batch_atomic: false,
+        batches: Batches::Native,
         page_bytes: 4096,
         synchronous: "FULL",
         durability: Durability::AtCheckpoint,

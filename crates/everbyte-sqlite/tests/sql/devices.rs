@@ -8,7 +8,7 @@ use everbyte_device::{
     AtomicWriteError, AtomicWrites, BlockDevice, DeviceError, Fua, MemoryDevice, Passthrough,
     WriteRequest,
 };
-use everbyte_sqlite::{Store, volume_bytes};
+use everbyte_sqlite::{Store, VfsOptions, volume_bytes};
 use rusqlite::ffi;
 
 use crate::{Bench, NAME, failure, new_pool, number, pragma};
@@ -164,11 +164,18 @@ impl AtomicWrites for Freezing {
 
 #[test]
 fn commit_on_freezing_device_leaves_no_trace() {
+    let emulated = VfsOptions { native_batches: false, ..VfsOptions::default() };
+    for options in [VfsOptions { batch_atomic: false, ..emulated }, emulated] {
+        freeze_during_commit(options);
+    }
+}
+
+fn freeze_during_commit(options: VfsOptions) {
     let below = MemoryDevice::new(volume_bytes(4 << 20));
     let device = Arc::new(Freezing { below, writes_left: AtomicUsize::new(usize::MAX) });
     let store = Store::of_devices();
     store.attach(NAME, Arc::clone(&device) as Arc<dyn AtomicWrites>).unwrap();
-    let bench = Bench::new(store, false);
+    let bench = Bench::with(store, options);
     let db = bench.connect();
     // So that the connection keeps its pages, and looks for no hot journal.
     pragma(&db, "locking_mode = EXCLUSIVE");

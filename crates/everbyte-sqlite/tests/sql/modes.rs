@@ -1,8 +1,10 @@
 //! The same SQL in every journal mode, and the remaining journals of each mode.
 
+use everbyte_block::BlockOptions;
+use everbyte_sqlite::{Store, VfsOptions};
 use rusqlite::Connection;
 
-use crate::{Bench, number, pragma, usual_bench};
+use crate::{Bench, NAME, new_pool, number, pragma, usual_bench};
 
 /// Rows in `item` after the workload.
 const ROWS_LEFT: i64 = 300;
@@ -115,6 +117,67 @@ fn batches_in_every_mode_that_has_them() {
     for mode in ["delete", "truncate", "persist", "memory"] {
         run(mode, true);
     }
+}
+
+/// A bench without SQLite's own batches.
+fn emulating_bench() -> Bench {
+    let store = Store::new(new_pool(64));
+    store.create_database(NAME, 16 << 20, &BlockOptions::default()).unwrap();
+    Bench::with(store, VfsOptions { native_batches: false, ..VfsOptions::default() })
+}
+
+#[test]
+fn emulated_batches_serve_every_journal_mode() {
+    for mode in ["delete", "truncate", "persist", "memory", "off", "wal"] {
+        let bench = emulating_bench();
+        let db = connect(&bench, mode);
+        workload(&db, mode != "off");
+        db.close().unwrap();
+        verify(&connect(&bench, mode));
+    }
+}
+
+#[test]
+fn emulated_commit_writes_no_journal() {
+    for (mode, locking) in [
+        ("delete", "normal"),
+        ("truncate", "normal"),
+        ("persist", "normal"),
+        ("delete", "exclusive"),
+    ] {
+        let bench = emulating_bench();
+        let db = bench.connect();
+        pragma(&db, &format!("locking_mode = {locking}"));
+        pragma(&db, &format!("journal_mode = {mode}"));
+        db.execute_batch("PRAGMA cache_size = 10; CREATE TABLE t (b); BEGIN;").unwrap();
+        for _ in 0..100 {
+            db.execute("INSERT INTO t VALUES (randomblob(4000))", []).unwrap();
+        }
+        db.execute_batch("COMMIT; BEGIN; UPDATE t SET b = randomblob(4000);").unwrap();
+        assert_eq!(number(&db, "SELECT count(*) FROM t WHERE length(b) = 4000"), 100);
+        db.execute_batch("ROLLBACK; BEGIN; DELETE FROM t WHERE rowid > 50; COMMIT;").unwrap();
+        let activity = bench.store.activity(NAME).unwrap();
+        assert_eq!(activity.journal_writes, 0, "{mode}, {locking}: {activity:?}");
+        assert!(activity.batches_committed >= 3, "{mode}, {locking}: {activity:?}");
+        assert_eq!(number(&db, "SELECT count(*) FROM t"), 50);
+        assert_eq!(pragma(&db, "integrity_check"), "ok");
+    }
+}
+
+#[test]
+fn emulated_batch_beyond_the_log_uses_the_journal() {
+    let store = Store::new(new_pool(64));
+    let options = BlockOptions { log_bytes: Some(8 * 4096), lanes: 1, ..BlockOptions::default() };
+    store.create_database(NAME, 16 << 20, &options).unwrap();
+    let bench = Bench::with(store, VfsOptions { native_batches: false, ..VfsOptions::default() });
+    let db = bench.connect();
+    db.execute_batch("CREATE TABLE t (b); INSERT INTO t VALUES (randomblob(6000000));").unwrap();
+    db.execute_batch("UPDATE t SET b = randomblob(6000000)").unwrap();
+    let activity = bench.store.activity(NAME).unwrap();
+    assert!(activity.batches_refused > 0 && activity.journal_writes > 0, "{activity:?}");
+    drop(db);
+    assert_eq!(number(&bench.connect(), "SELECT length(b) FROM t"), 6_000_000);
+    assert_eq!(pragma(&bench.connect(), "integrity_check"), "ok");
 }
 
 #[test]
