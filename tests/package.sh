@@ -89,6 +89,12 @@ install_into() {
         everbyte pool create /srv/p --size 64M >/dev/null
         everbyte volume create /srv/p more --kind swap --size 32M >/dev/null
         everbyte run --dram 8M --pool /srv/p/more -- /bin/true' || fail "$suite: an installed part does not work"
+    in_root "$suite" apt-get install -q -y --no-install-recommends sqlite3 >"$SCRATCH/log" 2>&1 || fail "$suite: $(tail -n 20 "$SCRATCH/log")"
+    in_root "$suite" everbyte volume create /srv/p data --size 16M >/dev/null
+    said=$(in_root "$suite" sqlite3 -bail -cmd '.load /usr/lib/everbyte/libeverbyte_sqlite' -cmd '.open file:/srv/p/data?vfs=everbyte' \
+        :memory: 'CREATE TABLE t (a); INSERT INTO t VALUES (42); SELECT a FROM t; PRAGMA integrity_check;' 2>&1) || true
+    [[ $said == $'42\nok' ]] || fail "$suite: sqlite3 with the extension: $said"
+    ok "$suite: sqlite3 uses a volume through the extension"
     # A changed configuration stays in an upgrade, and data stay in a purge.
     in_root "$suite" sh -ec '
         echo "# mine" >>/etc/everbyte/pool.toml; mkdir -p /var/lib/everbyte /run/everbyte; echo data >/var/lib/everbyte/pool; echo data >/run/everbyte/file

@@ -42,7 +42,9 @@ struct Build<'a> {
 /// A build or a tool fails.
 pub(super) fn debs(root: &Path, args: &PackageArgs) -> Result<()> {
     let build = Build::new(root, args)?;
-    build.cargo(&["build", "-p", "everbyte-cli", "-p", "everbyte-preload"], &[])?;
+    let packages =
+        ["-p", "everbyte-cli", "-p", "everbyte-preload", "-p", "everbyte-sqlite-extension"];
+    build.cargo(&[&["build"], &packages[..]].concat(), &[])?;
     let folder = build.target.join("debian");
     // In a folder of its own: cargo would take the library with a soname for the one without.
     let region = folder.join("region");
