@@ -21,9 +21,20 @@ use libc::{c_int, c_void, pid_t};
 
 use crate::heap::Heap;
 use crate::stderr::print;
-use crate::{any_heap, internal_heap, kernel, outside_heap};
+use crate::{any_heap, fork_advice, internal_heap, kernel, outside_heap};
 
 type Fork = unsafe extern "C" fn() -> pid_t;
+type ChildFunction = unsafe extern "C" fn(*mut c_void) -> c_int;
+type ChildStart = (Work, BlockedSignals);
+type Clone = unsafe extern "C" fn(
+    Option<ChildFunction>,
+    *mut c_void,
+    c_int,
+    *mut c_void,
+    *mut pid_t,
+    *mut c_void,
+    *mut pid_t,
+) -> c_int;
 type Handler = Option<unsafe extern "C" fn()>;
 type RegisterAtfork = unsafe extern "C" fn(Handler, Handler, Handler, *mut c_void) -> c_int;
 
@@ -121,6 +132,109 @@ pub(crate) unsafe extern "C" fn fork() -> pid_t {
     pid
 }
 
+/// As `_Fork(3)`. The C library calls no handlers for it.
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn _Fork() -> pid_t {
+    // SAFETY: a name of the C library's.
+    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, c"_Fork".as_ptr()) };
+    if found.is_null() {
+        kernel::set_errno(libc::ENOSYS);
+        return -1;
+    }
+    // SAFETY: `_Fork` has this type.
+    let fork = unsafe { std::mem::transmute::<*mut c_void, Fork>(found) };
+    let _no_signals = BlockedSignals::new();
+    if !outside_heap(prepare) {
+        kernel::set_errno(libc::ENOMEM);
+        return -1;
+    }
+    // SAFETY: the caller's promise.
+    let pid = unsafe { fork() };
+    if pid == 0 {
+        child()
+    } else {
+        parent()
+    }
+    pid
+}
+
+/// The work of a child by `clone`.
+struct Work {
+    run: ChildFunction,
+    argument: *mut c_void,
+}
+
+/// As `clone(2)`. A child with separate memory is prepared as a forked one. Other children share
+/// the heap and its threads.
+///
+/// # Safety
+/// As there. The last three arguments are missing in calls without their flags; they are passed on
+/// unused then.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn clone(
+    run: Option<ChildFunction>,
+    stack: *mut c_void,
+    flags: c_int,
+    argument: *mut c_void,
+    parent_number: *mut pid_t,
+    storage: *mut c_void,
+    child_number: *mut pid_t,
+) -> c_int {
+    // SAFETY: a name of the C library's.
+    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, c"clone".as_ptr()) };
+    if found.is_null() {
+        kernel::set_errno(libc::ENOSYS);
+        return -1;
+    }
+    // SAFETY: `clone` has this type; its further arguments are passed as those of this function.
+    let clone = unsafe { std::mem::transmute::<*mut c_void, Clone>(found) };
+    let Some(run) = run.filter(|_| flags & libc::CLONE_VM == 0 && any_heap().is_some()) else {
+        // SAFETY: the caller's promise.
+        return unsafe { clone(run, stack, flags, argument, parent_number, storage, child_number) };
+    };
+    let no_signals = BlockedSignals::new();
+    if !outside_heap(prepare) {
+        kernel::set_errno(libc::ENOMEM);
+        return -1;
+    }
+    // The child has a copy of it, and of the signals' mask.
+    let work = (Work { run, argument }, no_signals);
+    let at = (&raw const work).cast_mut().cast();
+    let first = Some(run_child as ChildFunction);
+    // SAFETY: the caller's promise.
+    let pid = unsafe { clone(first, stack, flags, at, parent_number, storage, child_number) };
+    parent();
+    pid
+}
+
+/// The first function of a child by `clone`.
+unsafe extern "C" fn run_child(work: *mut c_void) -> c_int {
+    child();
+    // SAFETY: `clone` passed a pointer to these, valid in the child's copy of the memory. The
+    // parent's copy is dropped in the parent.
+    let (Work { run, argument }, no_signals) = unsafe { work.cast::<ChildStart>().read() };
+    drop(no_signals);
+    // SAFETY: the caller's promise.
+    unsafe { run(argument) }
+}
+
+/// Prepares a fork without the C library's handlers. False, with a message, if it cannot.
+fn prepare() -> bool {
+    match make_whole() {
+        Ok(()) => {
+            hold();
+            true
+        }
+        Err(reason) => {
+            print(&format!("cannot fork: {reason}"));
+            false
+        }
+    }
+}
+
 /// # Errors
 /// A fork would take more memory than there is.
 fn has_room(heap: &Heap) -> Result<(), String> {
@@ -163,17 +277,22 @@ fn hold() {
     if let Some(heap) = any_heap() {
         heap.hold();
     }
+    fork_advice::hold();
     internal_heap::hold();
     HOLDS.set(true);
 }
 
-fn release_locks() {
-    if HOLDS.replace(false) {
+/// False if this thread held none.
+fn release_locks() -> bool {
+    let held = HOLDS.replace(false);
+    if held {
         internal_heap::release();
+        fork_advice::release();
         if let Some(heap) = any_heap() {
             heap.release();
         }
     }
+    held
 }
 
 extern "C" fn before() {
@@ -204,6 +323,11 @@ extern "C" fn child() {
             heap.become_child();
         }
         IS_WHOLE.set(false);
-        release_locks();
+        // Only the first call of two for a fork: handlers of the program run between them.
+        if release_locks()
+            && let Some(heap) = any_heap()
+        {
+            fork_advice::follow(heap);
+        }
     });
 }

@@ -12,6 +12,7 @@
 
 mod aligned;
 mod fork;
+mod fork_advice;
 mod heap;
 mod internal_heap;
 mod kernel;

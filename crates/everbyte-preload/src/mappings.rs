@@ -15,7 +15,7 @@ use libc::{c_int, c_uint, c_void, off_t, size_t};
 use crate::heap::Heap;
 use crate::kernel::{PAGE, READ_WRITE};
 use crate::stderr::{print, print_once};
-use crate::{any_heap, heap, kernel, outside_heap, vfork};
+use crate::{any_heap, fork_advice, heap, kernel, outside_heap, vfork};
 
 /// Mappings from this size on are paged.
 const PAGED_MIN: usize = 1 << 20;
@@ -33,6 +33,14 @@ const MADV_GUARD_INSTALL: c_int = 102;
 
 /// The message about unlocked memory was printed.
 static MLOCK_REPORTED: AtomicBool = AtomicBool::new(false);
+
+/// Refusals printed already.
+static MMAP_REPORTED: AtomicBool = AtomicBool::new(false);
+static MREMAP_REPORTED: AtomicBool = AtomicBool::new(false);
+
+fn report_once(what: &str, is_reported: &AtomicBool) {
+    outside_heap(|| print_once(&format!("{what} fails: the memory would not page"), is_reported));
+}
 
 fn failed(error: c_int) -> *mut c_void {
     kernel::set_errno(error);
@@ -102,8 +110,10 @@ pub(crate) unsafe extern "C" fn mmap(
         // Memory shared by children and parents cannot page; made private, it would be two
         // memories.
         if !is_private_anonymous || !is_whole || vfork::is_child() {
+            report_once("mmap of a file or of shared memory over paged memory", &MMAP_REPORTED);
             return failed(libc::EINVAL);
         }
+        outside_heap(|| fork_advice::forget(&part));
         if !outside_heap(|| heap.renew(part)) {
             return failed(libc::ENOMEM);
         }
@@ -162,7 +172,10 @@ pub(crate) unsafe extern "C" fn munmap(at: *mut c_void, len: size_t) -> c_int {
     // SAFETY: the caller's promise.
     let result = around(at, len, &part, |at, len| unsafe { kernel::munmap(at, len) });
     if result == 0 && !vfork::is_child() {
-        outside_heap(|| heap.free(part));
+        outside_heap(|| {
+            fork_advice::forget(&part);
+            heap.free(part);
+        });
     }
     result
 }
@@ -182,6 +195,7 @@ pub(crate) unsafe extern "C" fn mremap(
     let target = in_heap(new_at, new_len).filter(|_| flags & libc::MREMAP_FIXED != 0);
     let Some((heap, part)) = in_heap(at, old_len.max(1)) else {
         if target.is_some() {
+            report_once("mremap over paged memory", &MREMAP_REPORTED);
             return failed(libc::EINVAL);
         }
         // SAFETY: the caller's promise.
@@ -190,8 +204,16 @@ pub(crate) unsafe extern "C" fn mremap(
     let (Some(old), Some(new)) = (pages(at, old_len), pages(at, new_len)) else {
         return failed(libc::EINVAL);
     };
+    let keeps_old = flags == libc::MREMAP_MAYMOVE | libc::MREMAP_DONTUNMAP;
     let is_plain = flags & !libc::MREMAP_MAYMOVE == 0;
-    if !is_plain || old_len == 0 || new_len == 0 || !old.start.is_multiple_of(PAGE) {
+    if !is_plain && !keeps_old {
+        report_once("mremap of paged memory to a given place", &MREMAP_REPORTED);
+    }
+    if !(is_plain || keeps_old && old == new)
+        || old_len == 0
+        || new_len == 0
+        || !old.start.is_multiple_of(PAGE)
+    {
         return failed(libc::EINVAL);
     }
     if part != old || outside_heap(|| heap.has_free(&old)) {
@@ -200,8 +222,15 @@ pub(crate) unsafe extern "C" fn mremap(
     if vfork::is_child() {
         return failed(libc::ENOMEM);
     }
+    if keeps_old {
+        // SAFETY: the caller's promise; the range is the heap's.
+        return unsafe { move_contents(heap, &old) };
+    }
     if new.end < old.end {
-        outside_heap(|| heap.free(new.end..old.end));
+        outside_heap(|| {
+            fork_advice::forget(&(new.end..old.end));
+            heap.free(new.end..old.end);
+        });
     }
     if new.end <= old.end {
         return at;
@@ -221,6 +250,7 @@ unsafe fn lengthen(heap: &Heap, old: &Range<usize>, len: usize, may_move: bool) 
     let more = old.end..old.start + len;
     if outside_heap(|| heap.take_at(more.clone())) {
         if !is_locked || outside_heap(|| heap.pin(&more)).is_ok() {
+            outside_heap(|| fork_advice::carry(old, &(old.start..more.end)));
             return at;
         }
         outside_heap(|| heap.free(more));
@@ -242,7 +272,36 @@ unsafe fn lengthen(heap: &Heap, old: &Range<usize>, len: usize, may_move: bool) 
     let to: *mut c_void = ptr::with_exposed_provenance_mut(found);
     // SAFETY: the caller owns the old range, and the new one is larger and unused.
     unsafe { ptr::copy_nonoverlapping(at.cast::<u8>(), to.cast(), old.end - old.start) };
-    outside_heap(|| heap.free(old.clone()));
+    outside_heap(|| {
+        fork_advice::carry(old, &new);
+        fork_advice::forget(old);
+        heap.free(old.clone());
+    });
+    to
+}
+
+/// Moves the contents of a part to a new place, and leaves zeroes.
+///
+/// # Safety
+/// The caller owns the part.
+unsafe fn move_contents(heap: &Heap, old: &Range<usize>) -> *mut c_void {
+    let len = old.end - old.start;
+    // Locked memory cannot become zeroes without its pages.
+    if outside_heap(|| heap.is_pinned(old)) {
+        return failed(libc::EINVAL);
+    }
+    let Some(found) = outside_heap(|| heap.take(len, PAGE)) else {
+        return failed(libc::ENOMEM);
+    };
+    let at: *const u8 = ptr::with_exposed_provenance(old.start);
+    let to: *mut c_void = ptr::with_exposed_provenance_mut(found);
+    // SAFETY: the caller owns the old range, and the new one is as large and unused.
+    unsafe { ptr::copy_nonoverlapping(at, to.cast(), len) };
+    if !outside_heap(|| heap.discard_writable(old)) {
+        outside_heap(|| heap.free(found..found + len));
+        return failed(libc::ENOMEM);
+    }
+    outside_heap(|| fork_advice::carry(old, &(found..found + len)));
     to
 }
 
@@ -279,10 +338,11 @@ pub(crate) unsafe extern "C" fn madvise(at: *mut c_void, len: size_t, advice: c_
                 return refused(libc::ENOMEM);
             }
         }
-        // The heap does not allow these changes, and a fork follows its own rules.
-        libc::MADV_DONTFORK | libc::MADV_WIPEONFORK | libc::MADV_REMOVE | MADV_GUARD_INSTALL => {
-            return refused(libc::EINVAL);
+        libc::MADV_DONTFORK | libc::MADV_WIPEONFORK | libc::MADV_DOFORK | libc::MADV_KEEPONFORK => {
+            outside_heap(|| fork_advice::note(&part, advice));
         }
+        // The heap does not allow these changes.
+        libc::MADV_REMOVE | MADV_GUARD_INSTALL => return refused(libc::EINVAL),
         // The rest are hints or unknown to the kernel. The call with no bytes reports the latter.
         // SAFETY: of no bytes the advice does nothing.
         _ => return unsafe { kernel::madvise(at, 0, advice) },
