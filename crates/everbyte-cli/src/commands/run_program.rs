@@ -16,6 +16,23 @@ const START_BYTES: u64 = 256;
 const HEADER_BYTES: usize = 56;
 /// The type of the program header with the name of a loader.
 const LOADER: u32 = 3;
+/// The types of the headers of a loaded part, and of the dynamic section.
+const LOADED: u32 = 1;
+const DYNAMIC: u32 = 2;
+/// The entries of the dynamic section with the address and the length of its strings.
+const STRINGS: u64 = 5;
+const STRINGS_BYTES: u64 = 10;
+/// Maximum number of inspected bytes of the dynamic section, and of its strings.
+const DYNAMIC_BYTES_MAX: u64 = 64 << 10;
+const STRINGS_BYTES_MAX: u64 = 64 << 20;
+/// Sanitizers: the start of the library's name, the first function, and the name.
+const SANITIZERS: [(&str, &str, &str); 5] = [
+    ("libasan.so", "__asan_init", "AddressSanitizer"),
+    ("libhwasan.so", "__hwasan_init", "HWAddressSanitizer"),
+    ("libtsan.so", "__tsan_init", "ThreadSanitizer"),
+    ("liblsan.so", "__lsan_init", "LeakSanitizer"),
+    ("libclang_rt.msan", "__msan_init", "MemorySanitizer"),
+];
 /// The attribute of a file with capabilities for programs.
 const CAPABILITIES: &str = "security.capability";
 /// The class and the machine of programs for this one: 64 bit, x86-64.
@@ -86,9 +103,14 @@ fn check_binary(program: &Path) -> anyhow::Result<()> {
     if uid != 0 && has_capabilities(&file) {
         bail!("{shown} has file capabilities, so nothing can be preloaded into it");
     }
-    match is_dynamic(&file) {
-        Some(true) => Ok(()),
-        Some(false) => bail!(
+    match read_dynamic(&file) {
+        Some(Some(dynamic)) => match sanitizer(&dynamic) {
+            Some(name) => bail!(
+                "{shown} is built with {name}, which replaces the heap itself: use a build without it"
+            ),
+            None => Ok(()),
+        },
+        Some(None) => bail!(
             "{shown} is statically linked, so nothing can be preloaded into it: use a dynamically linked \
              build"
         ),
@@ -101,25 +123,83 @@ fn has_capabilities(file: &File) -> bool {
     rustix::fs::fgetxattr(file, CAPABILITIES, &mut [0; 64]).is_ok_and(|len| len > 0)
 }
 
-/// True if a loader loads the program; `None` if it is not a program for this machine.
-fn is_dynamic(file: &File) -> Option<bool> {
+/// The contents of a dynamic program that matter here.
+struct Dynamic {
+    /// The strings of its loader: names of libraries and of functions.
+    strings: Vec<u8>,
+}
+
+/// One program header.
+struct Header {
+    kind: u32,
+    offset: u64,
+    address: u64,
+    bytes: u64,
+}
+
+/// `Some(None)` for a program without a loader; `None` if it is not a program for this machine.
+fn read_dynamic(file: &File) -> Option<Option<Dynamic>> {
+    let headers = program_headers(file)?;
+    if !headers.iter().any(|header| header.kind == LOADER) {
+        return Some(None);
+    }
+    let strings = dynamic_strings(file, &headers).unwrap_or_default();
+    Some(Some(Dynamic { strings }))
+}
+
+fn program_headers(file: &File) -> Option<Vec<Header>> {
     let mut head = [0; 64];
     file.read_exact_at(&mut head, 0).ok()?;
     let half = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
     if !head.starts_with(b"\x7fELF") || head[4] != CLASS_64 || half(18) != X86_64 {
         return None;
     }
-    let first = u64::from_le_bytes(head[32..40].try_into().ok()?);
+    let first = word(&head, 32);
     // Bounded: the count comes from the file.
     let (each, count) = (u64::from(half(54)), half(56).min(HEADERS_MAX));
-    let mut found = false;
-    for nth in 0..u64::from(count) {
+    let read = |nth: u64| {
         let mut header = [0; HEADER_BYTES];
         let at = nth.checked_mul(each)?.checked_add(first)?;
         file.read_exact_at(&mut header, at).ok()?;
-        found |= u32::from_le_bytes([header[0], header[1], header[2], header[3]]) == LOADER;
-    }
-    Some(found)
+        let kind = u32::from_le_bytes([header[0], header[1], header[2], header[3]]);
+        let (offset, address) = (word(&header, 8), word(&header, 16));
+        Some(Header { kind, offset, address, bytes: word(&header, 32) })
+    };
+    (0..u64::from(count)).map(read).collect()
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(std::array::from_fn(|nth| bytes[at + nth]))
+}
+
+/// The strings of the loader, named by the dynamic section.
+fn dynamic_strings(file: &File, headers: &[Header]) -> Option<Vec<u8>> {
+    let section = headers.iter().find(|header| header.kind == DYNAMIC)?;
+    let mut entries = vec![0; usize::try_from(section.bytes.min(DYNAMIC_BYTES_MAX)).ok()?];
+    file.read_exact_at(&mut entries, section.offset).ok()?;
+    let value = |tag: u64| {
+        let mut pairs = entries.chunks_exact(16);
+        pairs.find(|pair| word(pair, 0) == tag).map(|pair| word(pair, 8))
+    };
+    let (address, bytes) = (value(STRINGS)?, value(STRINGS_BYTES)?.min(STRINGS_BYTES_MAX));
+    let at = headers.iter().find_map(|header| {
+        let within = address.checked_sub(header.address).filter(|at| *at < header.bytes)?;
+        (header.kind == LOADED).then(|| header.offset.checked_add(within)).flatten()
+    })?;
+    let mut strings = vec![0; usize::try_from(bytes).ok()?];
+    file.read_exact_at(&mut strings, at).ok()?;
+    Some(strings)
+}
+
+/// The sanitizer of a program with its own allocator and map of memory.
+fn sanitizer(dynamic: &Dynamic) -> Option<&'static str> {
+    let mut strings = dynamic.strings.split(|byte| *byte == 0);
+    strings.find_map(|string| {
+        let found = SANITIZERS.iter().find(|(library, function, _)| {
+            string.starts_with(library.as_bytes()) || string == function.as_bytes()
+        });
+        found.map(|(_, _, name)| *name)
+    })
 }
 
 #[cfg(test)]
@@ -162,6 +242,46 @@ mod tests {
                     assert!(checked.as_ref().unwrap_err().contains(words), "{checked:?}")
                 }
             }
+        }
+    }
+
+    /// A dynamic program with these strings.
+    fn program_with_strings(strings: &[u8]) -> Vec<u8> {
+        let mut bytes = program(LOADER);
+        bytes[56] = 3;
+        let len = u64::try_from(strings.len()).unwrap();
+        let (section, text): (u64, u64) = (64 + 3 * 56, 64 + 3 * 56 + 32);
+        for (kind, offset, len) in [(DYNAMIC, section, 32_u64), (LOADED, 0_u64, text + len)] {
+            let mut header = [0; HEADER_BYTES];
+            header[..4].copy_from_slice(&kind.to_le_bytes());
+            header[8..16].copy_from_slice(&offset.to_le_bytes());
+            // Addresses are file offsets plus a page.
+            header[16..24].copy_from_slice(&(offset + 4096).to_le_bytes());
+            header[32..40].copy_from_slice(&len.to_le_bytes());
+            bytes.extend(header);
+        }
+        for word in [STRINGS, text + 4096, STRINGS_BYTES, len] {
+            bytes.extend(word.to_le_bytes());
+        }
+        bytes.extend(strings);
+        bytes
+    }
+
+    #[test]
+    fn preload_refuses_sanitizers() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("program");
+        for (strings, words) in [
+            (&b"\0libc.so.6\0"[..], None),
+            (b"\0my__asan_init\0ubsan\0", None),
+            (b"\0libasan.so.8\0libc.so.6\0", Some("AddressSanitizer")),
+            (b"\0__tsan_init\0", Some("ThreadSanitizer")),
+        ] {
+            std::fs::write(&path, program_with_strings(strings)).unwrap();
+            let checked = check_program(&path).map_err(|error| error.to_string());
+            assert_eq!(checked.is_ok(), words.is_none(), "{checked:?}");
+            let refused = checked.err().unwrap_or_default();
+            assert!(refused.contains(words.unwrap_or_default()), "{refused}");
         }
     }
 
