@@ -34,7 +34,8 @@ def main():
     if status or not expected:
         sys.exit(f"{label} fails by itself, with status {status}")
     half = f"{most_kib // 2}K"
-    paged = [os.environ["EVERBYTE"], "run", "--stats", "--dram", half, "--pool", volume, "--", *command]
+    options = ["--stats", "--child-stats", "--dram", half, "--pool", volume]
+    paged = [os.environ["EVERBYTE"], "run", *options, "--", *command]
     with tempfile.TemporaryFile("w+") as errors:
         status, found, _ = run(paged, errors)
         errors.seek(0)

@@ -120,7 +120,7 @@ ok "rare uses of the heap, of mappings and of forks go as they do without"
 grep -q "no more memory for this program: its heap's addresses" "$SCRATCH/run.log" ||
     fail "nobody says that the heap has no free place: $(cat "$SCRATCH/run.log")"
 ok "a program whose heap has room in pieces alone is told"
-told=$("$EVERBYTE" run --dram 16M --stats --pool "$POOL/more" -- timeout 60 "$SCRATCH/corners" beyond 2>"$SCRATCH/run.log") ||
+told=$("$EVERBYTE" run --dram 16M --stats --child-stats --pool "$POOL/more" -- timeout 60 "$SCRATCH/corners" beyond 2>"$SCRATCH/run.log") ||
     fail "a program that asks for more than there is fails: $(cat "$SCRATCH/run.log")"
 borrowed=$(sed -n 's/.* slots [0-9]* of \([0-9]*\) MiB, .*/\1/p' "$SCRATCH/run.log" | sort -n | tail -n 1)
 [[ $told == good && -n $borrowed && $borrowed -lt 128 ]] ||
@@ -128,7 +128,7 @@ borrowed=$(sed -n 's/.* slots [0-9]* of \([0-9]*\) MiB, .*/\1/p' "$SCRATCH/run.l
 ok "a program that asks for more than there will ever be takes nothing from others"
 # case: reports
 for corner in told_meanwhile unheard; do
-    told=$("$EVERBYTE" run --dram 16M --stats --pool "$POOL/more" -- timeout 60 "$SCRATCH/corners" "$corner" 2>"$SCRATCH/run.log") &&
+    told=$("$EVERBYTE" run --dram 16M --stats --child-stats --pool "$POOL/more" -- timeout 60 "$SCRATCH/corners" "$corner" 2>"$SCRATCH/run.log") &&
         [[ $told == good ]] || fail "$corner goes wrong: $(cat "$SCRATCH/run.log")"
 done
 ok "what is told, or cannot be, holds up no child that was forked meanwhile, and ends no program"

@@ -115,11 +115,13 @@ extern "C" fn start() {
                 return;
             }
         };
-        let statistics = settings.statistics;
         let stage = Stage::read();
         if stage == Stage::First {
+            settings::note_first_process();
             Stage::Later.pass_on();
         }
+        let reports = settings.child_statistics || settings::is_first_process();
+        let statistics = settings.statistics.filter(|_| reports);
         match Heap::new(settings) {
             Ok(heap) => {
                 configure_allocator();

@@ -20,6 +20,8 @@ pub(crate) struct Settings {
     pub(crate) statistics: Option<Duration>,
     /// Memory is counted at its allocation, not at its first use.
     pub(crate) strict: bool,
+    /// Children write statistics too.
+    pub(crate) child_statistics: bool,
     /// A server may lend memory writable by other users.
     pub(crate) trust_pool: bool,
 }
@@ -40,6 +42,7 @@ impl Settings {
             bss: number("EVERBYTE_RUN_BSS") == Some(1),
             wear: number("EVERBYTE_RUN_WEAR") == Some(1),
             statistics: number("EVERBYTE_RUN_STATS").map(Duration::from_secs),
+            child_statistics: number("EVERBYTE_RUN_CHILD_STATS") == Some(1),
         })
     }
 }
@@ -59,37 +62,53 @@ unsafe extern "C" {
     static environ: *mut *mut libc::c_char;
 }
 
-/// Name of the variable with the stage, and its value's first byte.
+/// Name of the variable with the stage: a digit, a colon, and the number of the first process.
 const STAGE: &[u8] = b"EVERBYTE_RUN_STAGE=";
+const DIGIT: usize = STAGE.len();
+const FIRST_PROCESS: usize = DIGIT + 2;
+/// Digits of a process number, with zeroes in front.
+const PROCESS_DIGITS: usize = 10;
 
 impl Stage {
     /// The stage of this process.
     pub(crate) fn read() -> Self {
-        let Some(digit) = stage_digit() else { return Self::Later };
-        // SAFETY: a byte of the environment, which no other thread changes before the program starts.
-        match unsafe { digit.read() } {
-            b'0' => Self::First,
-            b'2' => Self::Ordinary,
+        match stage_entry() {
+            Some(entry) if entry[DIGIT] == b'0' => Self::First,
+            Some(entry) if entry[DIGIT] == b'2' => Self::Ordinary,
             _ => Self::Later,
         }
     }
 
-    /// Sets the stage of the programs started by this one. It changes the byte in place: `setenv`
+    /// Sets the stage of the programs started by this one. It changes the bytes in place: `setenv`
     /// would allocate, and the program may have the address of its environment.
     pub(crate) fn pass_on(self) {
-        let Some(digit) = stage_digit() else { return };
-        let value = match self {
+        let Some(entry) = stage_entry() else { return };
+        entry[DIGIT] = match self {
             Self::First => b'0',
             Self::Later => b'1',
             Self::Ordinary => b'2',
         };
-        // SAFETY: as in `read`; the kernel put the environment into writable memory of this process.
-        unsafe { digit.write(value) };
     }
 }
 
-/// The first byte of the stage in the environment.
-fn stage_digit() -> Option<*mut u8> {
+/// Notes this process as the first one, for the programs that it becomes by `exec`.
+pub(crate) fn note_first_process() {
+    if let Some(entry) = stage_entry() {
+        entry[FIRST_PROCESS..].copy_from_slice(this_process().as_bytes());
+    }
+}
+
+/// True if this program is the first one or has replaced it.
+pub(crate) fn is_first_process() -> bool {
+    stage_entry().is_some_and(|entry| entry[FIRST_PROCESS..] == *this_process().as_bytes())
+}
+
+fn this_process() -> String {
+    format!("{:0PROCESS_DIGITS$}", std::process::id())
+}
+
+/// The variable with the stage in the environment, if it has its full length.
+fn stage_entry() -> Option<&'static mut [u8]> {
     // SAFETY: the C library's variable. The loader calls this before the program's threads exist.
     let mut entry = unsafe { environ }.cast_const();
     if entry.is_null() {
@@ -102,9 +121,12 @@ fn stage_digit() -> Option<*mut u8> {
             return None;
         }
         // SAFETY: each entry is a string with an end.
-        let bytes = unsafe { CStr::from_ptr(text) }.to_bytes();
-        if bytes.len() > STAGE.len() && bytes.starts_with(STAGE) {
-            return Some(text.cast::<u8>().wrapping_add(STAGE.len()));
+        let len = unsafe { CStr::from_ptr(text) }.count_bytes();
+        // SAFETY: the kernel put the environment into writable memory of this process, and each
+        // caller drops its slice before the next call.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(text.cast::<u8>(), len) };
+        if bytes.starts_with(STAGE) && bytes.len() == FIRST_PROCESS + PROCESS_DIGITS {
+            return Some(bytes);
         }
         entry = entry.wrapping_add(1);
     }

@@ -68,7 +68,8 @@ If another user can change the pool, the command refuses it: this user could rea
 --stats writes a line to standard error every second and two at the end: bytes of DRAM and of slots, bytes
 in and out, faults and the time in them. The lines also have the bytes in use, reserved and resident, and
 the expected lifetime of the medium in years. With --wear another line at the end has the number of
-written slots, and their mean and most writes.
+written slots, and their mean and most writes. Children write
+lines only with --child-stats.
 
 Environment:
   EVERBYTE_PRELOAD  the library to preload; else libeverbyte_preload.so next to this program or in
@@ -96,6 +97,9 @@ pub(crate) struct Args {
     /// Write statistics to standard error, every second and at the end.
     #[arg(long)]
     stats: bool,
+    /// Write the statistics of children too.
+    #[arg(long, requires = "stats")]
+    child_stats: bool,
     #[command(flatten)]
     trust: TrustArgs,
     /// Count the writes of each slot, and report the evenness of the wear at the end.
@@ -115,10 +119,11 @@ fn configure(command: &mut Command, args: &Args) {
         (false, false) => None,
     };
     for (name, value) in [
-        // The library changes the digit in the program that this command starts.
-        ("EVERBYTE_RUN_STAGE", Some("0")),
+        // The library changes the digits in the program that this command starts.
+        ("EVERBYTE_RUN_STAGE", Some("0:0000000000")),
         ("EVERBYTE_RUN_STATS", stats),
         ("EVERBYTE_RUN_STRICT", args.strict.then_some("1")),
+        ("EVERBYTE_RUN_CHILD_STATS", args.child_stats.then_some("1")),
         ("EVERBYTE_RUN_BSS", args.bss.then_some("1")),
         ("EVERBYTE_RUN_TRUST_POOL", args.trust.trust_pool.then_some("1")),
         ("EVERBYTE_RUN_WEAR", args.wear.then_some("1")),
