@@ -32,6 +32,7 @@ run failing-backing.py "${FAILING_BACKING_ROUNDS:-7}"
 run failing-backing.py 21 --plant
 run run.sh "${RUN_ROUNDS:-3}"
 run run-users.sh
+run run-corners.sh
 run run-memory.sh
 run programs.sh "${PROGRAMS:-short}"
 run sqlite-extension.py "${SQLITE_ROUNDS:-20}"
