@@ -6,6 +6,8 @@
 # long suites run on a mount, DIFFERENTIAL_SEEDS how often a mount is compared with ext4, RUN_ROUNDS how often
 # programs with leases are killed, SQLITE_ROUNDS how often SQLite with the extension is, PROGRAMS how many programs of others run at half of their memory,
 # ADVERSARY_ROUNDS how often files are swapped under a copy.
+# programs with leases are killed, PROGRAMS how many programs of others run at half of their memory,
+# ADVERSARY_ROUNDS how often files are swapped under a copy, RUN_COMMANDS how many commands start under `run` (0: all).
 
 cd "$(dirname "$0")" || exit 1
 LANES=${LANES:-3}
@@ -33,6 +35,7 @@ run failing-backing.py 21 --plant
 run run.sh "${RUN_ROUNDS:-3}"
 run run-users.sh
 run run-corners.sh
+run run-commands.sh "${RUN_COMMANDS:-12}"
 run run-memory.sh
 run programs.sh "${PROGRAMS:-short}"
 run sqlite-extension.py "${SQLITE_ROUNDS:-20}"
