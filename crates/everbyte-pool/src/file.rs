@@ -24,7 +24,7 @@ use rustix::fs::OFlags;
 
 use crate::format::{SUPERBLOCK_COPIES, Superblock};
 use crate::kind::Kinds;
-use crate::pool::{OpenOptions, Pool, PoolError, VOLUMES_MAX_DEFAULT, check_len};
+use crate::pool::{OpenOptions, Pool, PoolError, check_len, volumes_max_default};
 use crate::range_locks::is_range_locked;
 
 /// A device is blank if this many bytes at its start are zero.
@@ -174,19 +174,20 @@ impl FileError {
 }
 
 /// Settings of a new pool.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct CreateOptions {
     /// Size in bytes, a multiple of 4096; `None` for the whole of a device.
     pub len_bytes: Option<u64>,
-    /// Volumes there can be.
-    pub volumes_max: u64,
+    /// Volumes there can be; `None` for [`volumes_max_default`].
+    pub volumes_max: Option<u64>,
     /// True if any contents of the file may be destroyed.
     pub force: bool,
 }
 
-impl Default for CreateOptions {
-    fn default() -> Self {
-        Self { len_bytes: None, volumes_max: VOLUMES_MAX_DEFAULT, force: false }
+impl CreateOptions {
+    /// Volumes there can be in a pool of `len_bytes`.
+    fn volumes_max_in(&self, len_bytes: u64) -> u64 {
+        self.volumes_max.unwrap_or_else(|| volumes_max_default(len_bytes))
     }
 }
 
@@ -207,6 +208,8 @@ pub fn create(path: &Path, options: &CreateOptions) -> Result<u64, FileError> {
 pub struct Created {
     /// Size in bytes.
     pub len_bytes: u64,
+    /// Volumes there can be.
+    pub volumes_max: u64,
     /// Kind of its medium.
     pub media: MediaKind,
     /// True if a fence waits for a disk: the medium is behind the page cache, and not in memory.
@@ -256,7 +259,7 @@ fn invalid(path: &Path, what: String) -> FileError {
 /// The size of a pool in a file, large enough for its volumes: known before anything is emptied.
 fn needed_len(path: &Path, options: &CreateOptions) -> Result<u64, FileError> {
     let len = options.len_bytes.ok_or_else(|| FileError::NoSize { path: path.to_owned() })?;
-    check_len(len, options.volumes_max).map_err(FileError::pool(path))?;
+    check_len(len, options.volumes_max_in(len)).map_err(FileError::pool(path))?;
     Ok(len)
 }
 
@@ -398,11 +401,12 @@ fn is_blank(device: &Mapped) -> bool {
 fn format(path: &Path, file: &File, options: &CreateOptions) -> Result<Created, FileError> {
     let medium = Mapped::from_file(file, &MediaOptions::new())?;
     let failed = || FileError::pool(path);
-    Pool::format(&medium, options.volumes_max, rand::random()).map_err(failed())?;
+    let volumes_max = options.volumes_max_in(medium.len());
+    Pool::format(&medium, volumes_max, rand::random()).map_err(failed())?;
     let media = medium.describe().kind;
     let reaches_storage = || Stack::of(file).map_or(true, |stack| stack.reaches_storage());
     let is_on_disk = media == MediaKind::File && reaches_storage();
-    let created = Created { len_bytes: medium.len(), media, is_on_disk };
+    let created = Created { len_bytes: medium.len(), volumes_max, media, is_on_disk };
     // The first shutdown saves the free map and marks the pool clean.
     let pool = Pool::open(Arc::new(medium), Kinds::new([]), &OpenOptions::default());
     pool.and_then(|pool| pool.close()).map_err(failed())?;
@@ -668,7 +672,7 @@ mod tests {
     use super::*;
 
     fn make(path: &Path, len: u64, force: bool) -> Result<u64, FileError> {
-        let options = CreateOptions { len_bytes: Some(len), volumes_max: 4, force };
+        let options = CreateOptions { len_bytes: Some(len), volumes_max: Some(4), force };
         create(path, &options)
     }
 
@@ -689,6 +693,25 @@ mod tests {
         assert!(matches!(made, Err(FileError::GivenUp { .. })), "{made:?}");
         assert!(!path.exists());
         create(&path, &options).unwrap();
+    }
+
+    #[test]
+    fn volume_slots_by_default_depend_on_size() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pool");
+        // Sparse: an allocated file of this size would be slow to make.
+        fs::write(&path, []).unwrap();
+        let file = File::options().read(true).write(true).open(&path).unwrap();
+        let slots = |len: u64, volumes_max| {
+            file.set_len(len).unwrap();
+            let options = CreateOptions { volumes_max, ..CreateOptions::default() };
+            let created = format(&path, &file, &options).unwrap();
+            assert_eq!(created.volumes_max, look(&path).unwrap().pool.info().volumes_max);
+            created.volumes_max
+        };
+        assert_eq!(slots((1 << 30) - BLOCK_U64, None), 64);
+        assert_eq!(slots(1 << 30, None), 1024);
+        assert_eq!(slots(1 << 30, Some(7)), 7);
     }
 
     #[test]

@@ -77,7 +77,7 @@ pub use health::Health;
 pub use kind::{BlockUse, Claim, Kind, Kinds, UsedExtent, VolumeView};
 pub use pool::{
     CheckpointTimer, DeletedVolume, LANES_DEFAULT, NewRoot, OpenOptions, Pool, PoolError, PoolInfo,
-    RecoverySummary, THRESHOLD_LINES_DEFAULT, VOLUMES_MAX_DEFAULT, VolumeInfo, VolumeSpec,
+    RecoverySummary, THRESHOLD_LINES_DEFAULT, VolumeInfo, VolumeSpec, volumes_max_default,
 };
 pub use range_locks::{is_range_locked, lock_range};
 pub use readable::check_readable;

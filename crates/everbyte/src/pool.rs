@@ -154,8 +154,8 @@ setters! { PoolBuilder:
     size(bytes: u64) => creation.len_bytes = Some(bytes);
 
     /// Maximum number of volumes of a new pool, at least 1. Each takes 4096 bytes at creation.
-    /// Default: 64.
-    volumes_max(volumes: u64) => creation.volumes_max = volumes;
+    /// Default: 1024 in a pool of 1 GiB or more, 64 in a smaller one.
+    volumes_max(volumes: u64) => creation.volumes_max = Some(volumes);
 
     /// Lets a new pool replace the present contents. Default: no.
     overwrite(overwrite: bool) => creation.force = overwrite;

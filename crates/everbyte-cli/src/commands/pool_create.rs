@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use everbyte_pool::VOLUMES_MAX_DEFAULT;
 use everbyte_pool::file::{CreateOptions, create_with_progress};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
@@ -41,10 +40,10 @@ pub(crate) struct Args {
     /// Size of the pool, such as 512M or 100G, a multiple of 4096 bytes. Left out for a device.
     #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     size: Option<u64>,
-    /// Volumes there can be; each takes 4096 bytes of the pool even while unused.
-    #[arg(long, default_value_t = VOLUMES_MAX_DEFAULT, value_name = "N",
-          value_parser = clap::value_parser!(u64).range(1..=65536))]
-    volumes_max: u64,
+    /// Volumes there can be; each takes 4096 bytes of the pool even while unused. The default is 1024 in
+    /// a pool of 1 GiB or more, and 64 in a smaller one.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=65536))]
+    volumes_max: Option<u64>,
     /// Destroy the present contents of the file or device.
     #[arg(long)]
     force: bool,
@@ -93,7 +92,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         output::json(&CreatedPool {
             path: &path,
             size_bytes: created.len_bytes,
-            volumes_max: args.volumes_max,
+            volumes_max: created.volumes_max,
             medium: created.media.to_string(),
             warning,
         })?;

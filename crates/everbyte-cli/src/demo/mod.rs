@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use everbyte_block::BLOCK_NAME;
 use everbyte_control::{CheckStatus, NewVolume, PoolStatus, Request, Response};
+use everbyte_pool::LANES_DEFAULT;
 use everbyte_pool::file::{CreateOptions, create};
-use everbyte_pool::{LANES_DEFAULT, VOLUMES_MAX_DEFAULT};
 use serde::Serialize;
 use tempfile::TempDir;
 
@@ -235,11 +235,7 @@ fn play(stage: &Stage, story: &Story) -> anyhow::Result<Report> {
 }
 
 fn make_pool(stage: &Stage) -> anyhow::Result<PoolPart> {
-    let options = CreateOptions {
-        len_bytes: Some(POOL_BYTES),
-        volumes_max: VOLUMES_MAX_DEFAULT,
-        force: false,
-    };
+    let options = CreateOptions { len_bytes: Some(POOL_BYTES), ..CreateOptions::default() };
     let size_bytes = create(&stage.pool, &options)?;
     let info = stage.info()?;
     let parent = stage.folder.path().parent().unwrap_or(Path::new("/"));

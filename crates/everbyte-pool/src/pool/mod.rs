@@ -31,8 +31,19 @@ use crate::shared::{Shared, write_superblock};
 use crate::sync::{Mutex, MutexGuard, RwLock};
 use crate::volume::{Volume, VolumeHandle, WriteError};
 
-/// Default number of volume headers in a new pool.
-pub const VOLUMES_MAX_DEFAULT: u64 = 64;
+/// Smallest pool with [`VOLUMES_MAX_LARGE`] volume headers by default.
+const LARGE_POOL_BYTES: u64 = 1 << 30;
+/// Default number of volume headers in a new pool of 1 GiB or more: a header for each of many clones, in
+/// 4 MiB.
+const VOLUMES_MAX_LARGE: u64 = 1024;
+/// Default number of volume headers in a smaller pool.
+const VOLUMES_MAX_SMALL: u64 = 64;
+
+/// Returns the default number of volume headers in a new pool of `len_bytes`.
+#[must_use]
+pub fn volumes_max_default(len_bytes: u64) -> u64 {
+    if len_bytes < LARGE_POOL_BYTES { VOLUMES_MAX_SMALL } else { VOLUMES_MAX_LARGE }
+}
 
 /// Errors of operations on a pool.
 #[derive(Clone, Debug, thiserror::Error)]
