@@ -92,10 +92,7 @@ fn cache_grows_with_its_backing_device() {
     cache.close().unwrap();
     std::fs::OpenOptions::new().write(true).open(&slow).unwrap().set_len(8 << 20).unwrap();
     let error = pool.open_cache("cache").unwrap_err();
-    assert!(
-        matches!(error, Error::Cache { source: CacheError::OtherSize { .. }, .. }),
-        "{error}"
-    );
+    assert!(matches!(error, Error::Cache { source: CacheError::OtherSize { .. }, .. }), "{error}");
     let cache = pool.open_cache_in_background("cache").unwrap();
     cache.resize(NewSizes { follows_backing: true, ..NewSizes::default() }).unwrap();
     assert_eq!((cache.state(), cache.geometry().size_bytes), (CacheState::Open, 8 << 20));
