@@ -4,10 +4,9 @@
 # CRASH_TIGHT_ROUNDS, CRASH_FS_ROUNDS, CRASH_MOUNT_ROUNDS, CRASH_CACHE_ROUNDS and CACHE_STORAGE_KILLS
 # set how often servers are killed, FAILING_BACKING_ROUNDS how often a backing device fails, MOUNT_SUITES how
 # long suites run on a mount, DIFFERENTIAL_SEEDS how often a mount is compared with ext4, RUN_ROUNDS how often
-# programs with leases are killed, SQLITE_ROUNDS how often SQLite with the extension is, PROGRAMS how many programs of others run at half of their memory,
-# ADVERSARY_ROUNDS how often files are swapped under a copy.
-# programs with leases are killed, PROGRAMS how many programs of others run at half of their memory,
-# ADVERSARY_ROUNDS how often files are swapped under a copy, RUN_COMMANDS how many commands start under `run` (0: all).
+# programs with leases are killed, SQLITE_ROUNDS how often SQLite with the extension is killed, PROGRAMS how many
+# programs of others run at half of their memory, ADVERSARY_ROUNDS how often files are swapped under a copy,
+# RUN_COMMANDS how many commands start under `run` (0: all).
 
 cd "$(dirname "$0")" || exit 1
 LANES=${LANES:-3}

@@ -84,39 +84,18 @@ impl Suite for BlockArgs {
 pub(crate) struct Reference {
     pub(crate) subject: &'static str,
     pub(crate) metric: &'static str,
-    pub(crate) by: By,
-}
-
-/// The figure of a ratio.
-#[derive(Clone, Copy)]
-pub(crate) enum By {
-    Time,
-    /// Processor time of the measuring threads.
-    Cpu,
-    Rate,
-    /// Processor time of the server for a request.
-    ServerCpu,
-}
-
-impl By {
-    fn of(self, sample: &Sample) -> f64 {
-        match self {
-            Self::Time => sample.ns_per_request(),
-            Self::Cpu => sample.cpu_ns_per_request(),
-            Self::Rate => sample.per_second(),
-            Self::ServerCpu => sample.server_cpu_per_request().unwrap_or(f64::NAN),
-        }
-    }
+    /// The figure of the ratio.
+    pub(crate) of: fn(&Sample) -> f64,
 }
 
 /// Raw memory: the reference of subjects in process.
 const FLOOR: [Reference; 2] = [
-    Reference { subject: "floor", metric: metric::TO_FLOOR, by: By::Time },
-    Reference { subject: "floor", metric: metric::CPU_TO_FLOOR, by: By::Cpu },
+    Reference { subject: "floor", metric: metric::TO_FLOOR, of: Sample::ns_per_request },
+    Reference { subject: "floor", metric: metric::CPU_TO_FLOOR, of: Sample::cpu_ns_per_request },
 ];
 /// Our server without a device: the reference of subjects over NBD.
 const NULL: [Reference; 1] =
-    [Reference { subject: "nbd-null", metric: "rate_to_null", by: By::Rate }];
+    [Reference { subject: "nbd-null", metric: "rate_to_null", of: Sample::per_second }];
 /// The subject whose blocks `places` reads, and its reference.
 const READ_THERE: (&str, &str) = ("everbyte-auto", "places");
 
@@ -163,7 +142,7 @@ fn rows_of(
     rows.timed(metric::CPU, "ns", own.iter().map(Sample::cpu_ns_per_request));
     for reference in references {
         let base = grid.base(cell, reference.subject);
-        rows.ratio(reference.metric, own, base, |sample| reference.by.of(sample));
+        rows.ratio(reference.metric, own, base, reference.of);
     }
     if rows.subject == READ_THERE.0 {
         rows.ratio("time_to_places", own, grid.base(cell, READ_THERE.1), Sample::ns_per_request);

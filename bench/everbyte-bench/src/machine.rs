@@ -4,8 +4,9 @@
 
 use anyhow::Result;
 
-use crate::block::{By, Reference, Subjects};
+use crate::block::{Reference, Subjects};
 use crate::driver::{Common, Findings, Pace, Run, Suite};
+use crate::measure::Sample;
 use crate::subjects::nbd::{Server, ServerKind};
 use crate::subjects::vhost::{VhostKind, VhostSubject};
 use crate::workload::{Action, Workload};
@@ -17,12 +18,21 @@ pub(crate) struct MachineArgs {
     common: Common,
 }
 
+/// Processor time of the server for a request.
+fn server_cpu(sample: &Sample) -> f64 {
+    sample.server_cpu_per_request().unwrap_or(f64::NAN)
+}
+
 const REFERENCES: [Reference; 5] = [
-    Reference { subject: "vhost-qemu", metric: "rate_to_qemu", by: By::Rate },
-    Reference { subject: "vhost-qemu-uring", metric: "rate_to_qemu_uring", by: By::Rate },
-    Reference { subject: "vhost-memory", metric: "rate_to_memory", by: By::Rate },
-    Reference { subject: "vhost-everbyte-write-back", metric: "rate_to_write_back", by: By::Rate },
-    Reference { subject: "nbd-everbyte", metric: "server_cpu_to_nbd", by: By::ServerCpu },
+    Reference { subject: "vhost-qemu", metric: "rate_to_qemu", of: Sample::per_second },
+    Reference { subject: "vhost-qemu-uring", metric: "rate_to_qemu_uring", of: Sample::per_second },
+    Reference { subject: "vhost-memory", metric: "rate_to_memory", of: Sample::per_second },
+    Reference {
+        subject: "vhost-everbyte-write-back",
+        metric: "rate_to_write_back",
+        of: Sample::per_second,
+    },
+    Reference { subject: "nbd-everbyte", metric: "server_cpu_to_nbd", of: server_cpu },
 ];
 
 impl Suite for MachineArgs {
