@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use everbyte_device::Fua;
 use rustix::process::Signal;
@@ -90,7 +90,14 @@ fn metrics_after_known_work_are_exact() {
     let mut server = place.serve("POOL", &format!("{METRICS} --read-only-export base"));
     let address = server.metrics();
     work(&place);
-    let page = scrape(&address);
+    // The server sees the end of a connection a moment after its client.
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let page = loop {
+        let page = scrape(&address);
+        if page["everbyte_volume_clients{volume=\"disk\"}"] == 0.0 || Instant::now() > deadline {
+            break page;
+        }
+    };
     let series = |name: &str, labels: &str| {
         let key = format!("everbyte_{name}{labels}");
         *page.get(&key).unwrap_or_else(|| panic!("{key} is not in {page:#?}"))
