@@ -78,6 +78,17 @@ fn place() -> Place {
     place
 }
 
+/// The page once `disk` has no client: the server sees the end of a connection a moment after its client.
+fn scrape_without_clients(address: &str) -> BTreeMap<String, f64> {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let page = scrape(address);
+        if page["everbyte_volume_clients{volume=\"disk\"}"] == 0.0 || Instant::now() > deadline {
+            return page;
+        }
+    }
+}
+
 /// The number of a member of JSON.
 #[track_caller]
 fn number(value: &Value, path: &str) -> f64 {
@@ -90,14 +101,7 @@ fn metrics_after_known_work_are_exact() {
     let mut server = place.serve("POOL", &format!("{METRICS} --read-only-export base"));
     let address = server.metrics();
     work(&place);
-    // The server sees the end of a connection a moment after its client.
-    let deadline = Instant::now() + Duration::from_secs(60);
-    let page = loop {
-        let page = scrape(&address);
-        if page["everbyte_volume_clients{volume=\"disk\"}"] == 0.0 || Instant::now() > deadline {
-            break page;
-        }
-    };
+    let page = scrape_without_clients(&address);
     let series = |name: &str, labels: &str| {
         let key = format!("everbyte_{name}{labels}");
         *page.get(&key).unwrap_or_else(|| panic!("{key} is not in {page:#?}"))
