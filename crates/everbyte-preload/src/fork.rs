@@ -13,6 +13,7 @@
 //! including memory taken since.
 
 use std::cell::Cell;
+use std::ffi::CStr;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -98,20 +99,25 @@ unsafe fn call_register(
     unsafe { register(prepare, parent, child, object) }
 }
 
+/// The C library's `fork` or `_Fork`. Without it sets the error of a missing function.
+fn next(name: &CStr) -> Option<Fork> {
+    // SAFETY: a name of the C library's.
+    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+    if found.is_null() {
+        kernel::set_errno(libc::ENOSYS);
+        return None;
+    }
+    // SAFETY: both functions have this type.
+    Some(unsafe { std::mem::transmute::<*mut c_void, Fork>(found) })
+}
+
 /// As `fork(2)`.
 ///
 /// # Safety
 /// As there.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn fork() -> pid_t {
-    // SAFETY: a name of the C library's.
-    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, c"fork".as_ptr()) };
-    if found.is_null() {
-        kernel::set_errno(libc::ENOSYS);
-        return -1;
-    }
-    // SAFETY: `fork` has this type.
-    let fork = unsafe { std::mem::transmute::<*mut c_void, Fork>(found) };
+    let Some(fork) = next(c"fork") else { return -1 };
     // Signal handlers may map memory, and mapping waits for the holder of the heap.
     let _no_signals = BlockedSignals::new();
     // Constructors may fork before this library's has run.
@@ -138,14 +144,7 @@ pub(crate) unsafe extern "C" fn fork() -> pid_t {
 /// As there.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn _Fork() -> pid_t {
-    // SAFETY: a name of the C library's.
-    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, c"_Fork".as_ptr()) };
-    if found.is_null() {
-        kernel::set_errno(libc::ENOSYS);
-        return -1;
-    }
-    // SAFETY: `_Fork` has this type.
-    let fork = unsafe { std::mem::transmute::<*mut c_void, Fork>(found) };
+    let Some(fork) = next(c"_Fork") else { return -1 };
     let _no_signals = BlockedSignals::new();
     if !outside_heap(prepare) {
         kernel::set_errno(libc::ENOMEM);

@@ -18,7 +18,7 @@ const VFS: &str = "everbyte";
 /// Registers the VFS with the loading SQLite.
 ///
 /// # Safety
-/// `routines` is the table of functions that SQLite passes to an extension.
+/// `routines` is SQLite's table of functions for an extension, unchanged.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sqlite3_extension_init(
     _connection: *mut c_void,

@@ -284,8 +284,8 @@ impl Database {
         if end > length { self.set_length(files, kind, Some(end)) } else { Ok(()) }
     }
 
-    /// Adds a write of the database to the open batch, or to a new one if the journal is volatile. Returns false
-    /// without a batch, also if there was no room for the write in an emulated one.
+    /// Adds a write of the database to the open batch, or to a new one if the journal is volatile. Returns false if
+    /// no batch is open, or if an emulated batch has no room for the write.
     fn write_to_batch(
         &self,
         files: &mut Files,
@@ -301,6 +301,15 @@ impl Database {
             batch.length = batch.length.max(offset.saturating_add(data.len() as u64));
             return Ok(true);
         }
+        self.leave_full_batch(files, is_emulated)
+    }
+
+    /// Moves the transaction of a full emulated batch to the journal on the device. SQLite itself moves its own.
+    fn leave_full_batch(
+        &self,
+        files: &mut Files,
+        is_emulated: bool,
+    ) -> Result<bool, DatabaseError> {
         let reason = "it is too large for memory";
         if !is_emulated {
             return Err(self.no_batch(reason));
@@ -378,12 +387,7 @@ impl Database {
             batch.length = length;
             return Ok(true);
         }
-        let reason = "it is too large for memory";
-        if !is_emulated {
-            return Err(self.no_batch(reason));
-        }
-        self.use_durable_journal(files, reason)?;
-        Ok(false)
+        self.leave_full_batch(files, is_emulated)
     }
 
     /// Makes all writes to all of the files durable, now or with the next checkpoint.

@@ -48,8 +48,7 @@ impl Host {
     /// The SQLite of the program that loads the extension; `None` if it lacks a function.
     ///
     /// # Safety
-    /// `routines` is the table that SQLite passes to an extension, and its functions may be called for the rest of
-    /// the process.
+    /// `routines` is SQLite's table of functions for an extension. The functions stay valid until the process ends.
     pub(crate) unsafe fn of_extension(
         routines: *const sqlite3_api_routines,
     ) -> Option<&'static Self> {

@@ -34,10 +34,10 @@
 //! ```
 //!
 //! # Atomic batches
-//! A SQLite built with `SQLITE_ENABLE_BATCH_ATOMIC_WRITE` has batches: [`has_batch_atomic`] reports it, and [`register`]
-//! warns otherwise. The bundled one is built with the flags of `LIBSQLITE3_FLAGS` in the environment. This repository's `.cargo/config.toml` sets it, and another program that uses this
-//! crate must do the same. With `VfsOptions::batch_atomic` off, everything works through the
-//! rollback journal.
+//! A SQLite built with `SQLITE_ENABLE_BATCH_ATOMIC_WRITE` has batches: [`has_batch_atomic`] reports it, and
+//! [`register`] warns otherwise. The bundled one is built with the flags of `LIBSQLITE3_FLAGS` in the
+//! environment. This repository's `.cargo/config.toml` sets it, and another program that uses this crate
+//! must do the same. With `VfsOptions::batch_atomic` off, everything works through the rollback journal.
 //!
 //! A transaction uses the journal as well if it changes more than 64 MiB, or if it exceeds the undo
 //! space of the volume's log or the pool's free blocks. SQLite's own batches exclude transactions

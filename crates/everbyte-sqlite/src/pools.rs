@@ -1,8 +1,8 @@
 //! The pools behind the paths of databases.
 //!
-//! Owns the open ones. A path is that of a pool, a slash, and the name of a volume. Invariant: a pool is opened and
-//! closed under the lock of the search for it, so that no caller finds it in use by a user that is just leaving. It
-//! is closed with its last file, because one process at a time has a pool open.
+//! Owns the open ones. A path is that of a pool, a slash, and the name of a volume. Invariant: one lock covers
+//! the search for a pool, its opening and its close, so no search finds a pool in the middle of its close. A pool closes
+//! with its last file, because one process at a time has a pool open.
 
 use std::any::Any;
 use std::collections::BTreeMap;

@@ -161,7 +161,7 @@ pub fn register(
 /// another connection, changes nothing.
 ///
 /// # Safety
-/// `routines` is the table of functions that SQLite passes to the entry point of an extension.
+/// `routines` is SQLite's table of functions for an extension, unchanged.
 pub unsafe fn register_extension(
     name: &str,
     routines: *const c_void,

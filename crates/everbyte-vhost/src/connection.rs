@@ -22,7 +22,7 @@ pub(crate) struct Connection {
     peer: String,
     socket: UnixStream,
     since: Instant,
-    /// Milliseconds of the coarse clock at the last answer. A finer clock would cost a small request 2%.
+    /// Milliseconds of the coarse clock at the last answer. Every drain reads the clock, and a list needs no finer one.
     last_ms: AtomicU64,
     requests: AtomicU64,
     read_bytes: AtomicU64,

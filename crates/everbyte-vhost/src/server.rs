@@ -104,7 +104,8 @@ impl VhostServer {
     }
 
     /// Ends the open connection, or only the connection of the number `id`. The taken requests complete; unanswered ones
-    /// stay in their ring. Returns `None` if there is no such connection, and true if it has ended within `time_max`.
+    /// stay in their ring. Returns `None` without a connection of this number. Otherwise returns true if the connection
+    /// has ended within `time_max`.
     /// The virtual machine may reconnect immediately: refuse it in [`OpenDevice`] first.
     pub fn disconnect(&self, id: Option<u64>, time_max: Duration) -> Option<bool> {
         let deadline = Instant::now() + time_max;
@@ -189,6 +190,17 @@ impl Shared {
     }
 
     fn serve(&self, socket: UnixStream) {
+        let Ok(clone) = socket.try_clone() else { return };
+        let connection = Arc::new(Connection::new(clone));
+        // Before the device: a disconnection finds each connection that has the device.
+        *self.current.lock() = Some(Arc::clone(&connection));
+        self.serve_device(socket, connection);
+        // After the device: after the end of a connection the volume has no client.
+        *self.current.lock() = None;
+        self.ended.notify_all();
+    }
+
+    fn serve_device(&self, socket: UnixStream, connection: Arc<Connection>) {
         let disk = &self.settings.name;
         let device = match (self.open)() {
             Ok(device) => device,
@@ -197,10 +209,6 @@ impl Shared {
                 return;
             }
         };
-        let Ok(clone) = socket.try_clone() else { return };
-        let connection = Arc::new(Connection::new(clone));
-        // Before the first message: a disconnect must find the connection.
-        *self.current.lock() = Some(Arc::clone(&connection));
         tracing::debug!(disk, "a virtual machine connected");
         let (write_back, theirs) = (self.settings.write_back, Arc::clone(&device));
         let session = Session::new(theirs, disk, disk, write_back, connection);
@@ -210,10 +218,6 @@ impl Shared {
             }
             Err(error) => tracing::warn!(disk, "a virtual machine was disconnected: {error}"),
         }
-        // The device first: whoever waits for the end expects that the volume has no client.
-        drop(device);
-        *self.current.lock() = None;
-        self.ended.notify_all();
     }
 
     /// Handles messages until the virtual machine or the server ends the connection.

@@ -68,8 +68,7 @@ If another user can change the pool, the command refuses it: this user could rea
 --stats writes a line to standard error every second and two at the end: bytes of DRAM and of slots, bytes
 in and out, faults and the time in them. The lines also have the bytes in use, reserved and resident, and
 the expected lifetime of the medium in years. With --wear another line at the end has the number of
-written slots, and their mean and most writes. Children write
-lines only with --child-stats.
+written slots, and their mean and most writes. Children write lines only with --child-stats.
 
 Environment:
   EVERBYTE_PRELOAD  the library to preload; else libeverbyte_preload.so next to this program or in
